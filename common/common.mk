@@ -1,0 +1,2 @@
+COMMON_SRCS := $(wildcard common/*.c)
+LINT_SRCS += $(COMMON_SRCS)

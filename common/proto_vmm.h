@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The control protocol between host-ctl and one vmm: fixed-size messages on a SOCK_SEQPACKET Unix socket.
+ *
+ * The daemon binds and listens on the VM's named socket itself and hands the listening fd over
+ * (`vmm --control fd:N`), so the vmm needs no right to any folder, the daemon can connect before the vmm
+ * has even started, and a later daemon finds the VM again by name. The vmm serves one peer at a time;
+ * the next one waits in the backlog until the first is gone.
+ *
+ * The vmm speaks first on a new connection: an EVENT_STATE with its present state. A request is answered by
+ * exactly one message of the same type and sequence number with VMM_REPLY set. Events have sequence 0 and may
+ * come between a request and its reply. A message of another size, an unknown type or a reserved field that
+ * is not zero gets a reply with -EPROTO, and the vmm closes the connection; the VM runs on.
+ */
+#ifndef COMMON_PROTO_VMM_H
+#define COMMON_PROTO_VMM_H
+
+#include <stdint.h>
+
+enum { VMM_PROTO_VERSION = 1, VMM_MESSAGE_TEXT = 192 };
+
+enum vmm_message_type {
+	/* requests */
+	VMM_CONNECT =
+		1, /* arg0: guest vsock port. Reply: status; with 0 one end of a socketpair (SCM_RIGHTS) */
+	VMM_PAUSE = 2, /* stop the vCPUs; replied to when they stand */
+	VMM_RESUME = 3,
+	VMM_STATUS = 4, /* Reply: arg0 enum vmm_state, arg1 exits since the start, arg2 guest boot CPU ns */
+	VMM_KILL = 5,	/* end the VM now; the reply is followed by EVENT_STATE ended */
+
+	/* events */
+	VMM_EVENT_STATE = 64, /* arg0: enum vmm_state; when ended, arg1: enum vmm_end, text: the reason */
+	VMM_EVENT_STREAM =
+		65, /* the guest connected to host port arg0; one end of a socketpair (SCM_RIGHTS) */
+
+	VMM_REPLY = 0x80, /* or'ed to the request's type */
+};
+
+enum vmm_state {
+	VMM_STATE_STARTING = 0,
+	VMM_STATE_RUNNING = 1,
+	VMM_STATE_PAUSED = 2,
+	VMM_STATE_ENDED = 3,
+};
+
+/* How a VM ended. Also the exit status of the vmm process. */
+enum vmm_end {
+	VMM_END_POWEROFF = 0,	  /* the guest powered off */
+	VMM_END_SETUP = 1,	  /* a file, KVM or the host refused; no guest instruction ran */
+	VMM_END_USAGE = 2,	  /* the command line */
+	VMM_END_PANIC = 3,	  /* the guest's kernel panicked (pvpanic) */
+	VMM_END_REBOOT = 4,	  /* the guest asked for a reset (port 0x64) */
+	VMM_END_TRIPLE_FAULT = 5, /* KVM_EXIT_SHUTDOWN */
+	VMM_END_GUEST_FAULT = 6,  /* the guest did what the machine does not bear (named in the text) */
+	VMM_END_KVM = 7,	  /* KVM_RUN failed or an internal error */
+	VMM_END_KILLED = 8,	  /* VMM_KILL, SIGTERM or SIGINT */
+	VMM_END_COUNT
+};
+
+/* One message; both directions. Native byte order: it never leaves the host. */
+struct vmm_message {
+	uint32_t type;
+	uint32_t sequence; /* chosen by the requester, not zero */
+	int32_t status;	   /* replies: 0 or -errno */
+	uint32_t reserved; /* zero */
+	uint64_t arg0, arg1, arg2, arg3;
+	char text[VMM_MESSAGE_TEXT]; /* NUL-terminated words for people */
+};
+_Static_assert(sizeof(struct vmm_message) == 48 + VMM_MESSAGE_TEXT, "wire layout");
+
+#endif

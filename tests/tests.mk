@@ -1,0 +1,26 @@
+# Tests. A unit test is one file tests/unit/<module>_<what>.c with its own main (cmocka), linked under ASan and
+# UBSan with all of its module but main.c, and common/.
+UNIT_SRCS := $(wildcard tests/unit/*.c)
+UNIT_BINS := $(UNIT_SRCS:%.c=$(BUILD)/san/%)
+TEST_LIBS_vmm      := -lfdt
+TEST_LIBS_hostctl  := -lmicrohttpd -ljansson -lhttp_parser
+san_objects = $(patsubst %.c,$(BUILD)/san/%.o,$(filter-out %/main.c,$(1)))
+UNIT_OBJS_common   = $(call san_objects,$(COMMON_SRCS))
+UNIT_OBJS_vmm      = $(call san_objects,$(VMM_SRCS) $(COMMON_SRCS))
+UNIT_OBJS_guest    = $(call san_objects,$(GUEST_INIT_SRCS) $(COMMON_SRCS))
+UNIT_OBJS_hostctl  = $(call san_objects,$(HOST_CTL_SRCS) $(COMMON_SRCS))
+# helpers shared by tests: tests/support/*.c
+SUPPORT_OBJS := $(patsubst %.c,$(BUILD)/san/%.o,$(wildcard tests/support/*.c))
+
+# test files are named module_what.c: common_frame.c, vmm_virtq.c, guest_session.c, hostctl_api.c
+unit_module = $(firstword $(subst _, ,$(notdir $(1))))
+.SECONDEXPANSION:
+$(UNIT_BINS): $(BUILD)/san/tests/unit/%: $(BUILD)/san/tests/unit/%.o $$(UNIT_OBJS_$$(call unit_module,$$*)) $(SUPPORT_OBJS)
+	@echo "  LD $@"
+	@$(CC) $(SAN_LDFLAGS) -o $@ $^ -lcmocka $(TEST_LIBS_$(call unit_module,$*))
+
+.PHONY: check-unit unit
+unit: $(UNIT_BINS)
+## make check-unit  the unit tests, under ASan and UBSan (UNIT=name runs one)
+check-unit: unit
+	@for t in $(filter %$(UNIT),$(UNIT_BINS)); do echo "== $$t"; timeout 120 $$t; done

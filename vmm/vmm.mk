@@ -1,0 +1,2 @@
+VMM_SRCS := $(wildcard vmm/*.c vmm/virtio/*.c)
+LINT_SRCS += $(VMM_SRCS)
