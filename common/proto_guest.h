@@ -65,7 +65,9 @@ enum agent_frame_type {
 	AGENT_STDERR = 0x52,	   /* struct agent_output + bytes */
 	AGENT_STDIN_CREDIT = 0x53, /* struct agent_credit: that many more stdin bytes may be sent */
 	AGENT_EXIT = 0x54,	   /* struct agent_exit: the one terminal frame; then the guest closes */
-	AGENT_ERROR = 0x55,	   /* struct agent_status + text; refused, no session was made or changed */
+	AGENT_HOST_ERROR =
+		0x70, /* daemon to API client only: the error object as JSON, terminal in place of EXIT */
+	AGENT_ERROR = 0x55, /* struct agent_status + text; refused, no session was made or changed */
 };
 
 /* The header of every frame. flags and reserved are zero and refused otherwise. */
