@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One event loop: epoll, with signals by signalfd and timers by timerfd. Single-threaded: everything but
- * loop_stop_from_any_thread is called on the loop's own thread (or before it runs).
+ * One event loop: epoll, with signals by signalfd and timers by timerfd. Single-threaded: everything is
+ * called on the loop's own thread, or before it runs; loop_stop before loop_run has no effect. Nested turns
+ * are not allowed.
  *
  * A callback may remove any source, its own included; a removed source's callback is not called again,
- * and its memory is freed after the present round. A source never owns its fd, but for timers and signals.
+ * and its memory is freed after the present round. A source never owns its fd, but for timers and
+ * signals; remove it before the fd is closed, or the number may be another file's by then.
  */
 #ifndef COMMON_LOOP_H
 #define COMMON_LOOP_H
