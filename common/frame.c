@@ -115,6 +115,9 @@ int frame_reader_partial(const struct frame_reader *reader)
 	return reader->end > reader->start;
 }
 
+/* A queue starts with, and an empty one keeps, this much. */
+enum { QUEUE_START = 4096 };
+
 void frame_queue_init(struct frame_queue *queue, size_t limit)
 {
 	*queue = (struct frame_queue){.limit = limit};
@@ -141,7 +144,6 @@ size_t frame_queue_room(const struct frame_queue *queue)
 /* Makes room for `more` bytes at the end: moves what waits to the front, then doubles. */
 static int queue_reserve(struct frame_queue *queue, size_t more)
 {
-	enum { QUEUE_START = 4096 };
 	size_t length = frame_queue_length(queue), capacity = queue->capacity ? queue->capacity : QUEUE_START;
 	uint8_t *buffer;
 
@@ -217,7 +219,9 @@ int frame_queue_flush(struct frame_queue *queue, int fd)
 			return -errno;
 		queue->start += (size_t)n;
 	}
-	frame_queue_finish(queue);
+	queue->start = queue->end = 0;
+	if (queue->capacity > QUEUE_START)
+		frame_queue_finish(queue);
 	return 0;
 }
 

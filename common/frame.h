@@ -44,7 +44,7 @@ int frame_reader_partial(const struct frame_reader *reader);
 
 /*
  * Bytes waiting for a non-blocking stream; at most `limit` of them. The memory is taken when something
- * waits and is given back when nothing does.
+ * waits; all but the first few KiB are given back when nothing does.
  */
 struct frame_queue {
 	uint8_t *buffer;

@@ -11,8 +11,8 @@
 #ifndef COMMON_LOOP_H
 #define COMMON_LOOP_H
 
-#include <signal.h>
 #include <stdint.h>
+#include <sys/signalfd.h>
 
 struct loop;
 struct loop_source;
