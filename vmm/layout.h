@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The machine's addresses: where memory ends and what answers where. The device tree and the bus are both
+ * made from these, so that they cannot differ. What the boot code puts into memory is in boot_x86_64.h.
+ *
+ *   0x0000_0000  memory, up to LAYOUT_MEMORY_MAX
+ *   0xd000_0000  virtio-mmio windows, one after another; device N interrupts on IOAPIC pin N
+ *   0xd010_0000  registers by which the guest ends
+ *   0xfec0_0000  IOAPIC
+ *   0xfee0_0000  local APIC (in the kernel)
+ *   0xfffb_c000  pages that KVM wants on Intel
+ */
+#ifndef VMM_LAYOUT_H
+#define VMM_LAYOUT_H
+
+#include "vmm/virtio/mmio.h"
+
+#define LAYOUT_PAGE 4096ull
+
+/* Memory: one region at 0, a multiple of a page. */
+#define LAYOUT_MEMORY_MIN (16ull << 20)
+#define LAYOUT_MEMORY_MAX (3ull << 30)
+
+enum { LAYOUT_CPUS_MAX = 8, LAYOUT_VIRTIO_MAX = 16 /* windows, and pins of the IOAPIC */ };
+
+#define LAYOUT_VIRTIO_BASE 0xd0000000ull
+#define LAYOUT_VIRTIO(index) (LAYOUT_VIRTIO_BASE + (uint64_t)(index) * VIRTIO_MMIO_WINDOW)
+
+/* syscon-poweroff: a 32-bit register; writing LAYOUT_POWEROFF_VALUE to it powers off, other values do
+ * nothing; reads as zero. */
+#define LAYOUT_POWEROFF_BASE 0xd0100000ull
+#define LAYOUT_POWEROFF_SIZE 0x1000ull
+enum { LAYOUT_POWEROFF_OFFSET = 0, LAYOUT_POWEROFF_VALUE = 0x0ff };
+
+/* qemu,pvpanic-mmio: one byte; reads the events that are understood, a write says which has come. */
+#define LAYOUT_PVPANIC_BASE 0xd0101000ull
+#define LAYOUT_PVPANIC_SIZE 2ull
+
+#define LAYOUT_IOAPIC_BASE 0xfec00000ull
+#define LAYOUT_IOAPIC_SIZE 0x1000ull
+#define LAYOUT_LAPIC_BASE 0xfee00000ull
+#define LAYOUT_LAPIC_SIZE 0x1000ull
+
+/* One page and three pages that real mode on Intel needs (KVM_SET_IDENTITY_MAP_ADDR, KVM_SET_TSS_ADDR). */
+#define LAYOUT_IDENTITY_MAP_BASE 0xfffbc000ull
+#define LAYOUT_TSS_BASE 0xfffbd000ull
+
+/* I/O ports */
+enum {
+	LAYOUT_SERIAL_PORT = 0x3f8, /* 8250; absent when there is no serial line */
+	LAYOUT_SERIAL_PORTS = 8,
+	LAYOUT_RESET_PORT = 0x64, /* LAYOUT_RESET_VALUE resets; reads as an idle keyboard controller: 0 */
+	LAYOUT_RESET_VALUE = 0xfe,
+};
+
+#endif
