@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The loop: removal from within callbacks, timers, signals. */
+#include "tests/support/unit.h"
+
+#include "common/io.h"
+#include "common/loop.h"
+#include <errno.h>
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+struct fixture {
+	struct loop *loop;
+	struct loop_source *sources[2];
+	int fds[2];
+	int calls;
+};
+
+static void remove_both(void *context, uint32_t events)
+{
+	struct fixture *f = context;
+
+	assert_true(events & EPOLLIN);
+	f->calls++;
+	loop_remove(f->sources[0]);
+	loop_remove(f->sources[1]);
+}
+
+static void a_callback_may_remove_itself_and_the_other(void **state)
+{
+	(void)state;
+	struct fixture f = {.loop = loop_create()};
+
+	for (int i = 0; i < 2; i++) {
+		f.fds[i] = eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK);
+		f.sources[i] = loop_add_fd(f.loop, f.fds[i], EPOLLIN, remove_both, &f);
+		assert_non_null(f.sources[i]);
+	}
+	assert_int_equal(loop_turn(f.loop, 0), 0);
+	assert_int_equal(f.calls, 1);
+	assert_int_equal(loop_turn(f.loop, 0), 0);
+	assert_int_equal(f.calls, 1);
+	loop_destroy(f.loop);
+	fd_close(&f.fds[0]);
+	fd_close(&f.fds[1]);
+}
+
+static void stop_with_7(void *context)
+{
+	loop_stop(context, 7);
+}
+
+static void count(void *context)
+{
+	++*(int *)context;
+}
+
+static void timers_fire_once_and_can_be_disarmed(void **state)
+{
+	(void)state;
+	struct loop *loop = loop_create();
+	int calls = 0;
+	struct loop_source *never = loop_add_timer(loop, count, &calls);
+	struct loop_source *timer = loop_add_timer(loop, stop_with_7, loop);
+
+	assert_int_equal(loop_set_timer(never, 1), 0);
+	assert_int_equal(loop_set_timer(never, 0), 0);
+	assert_int_equal(loop_set_timer(timer, 1000), 0);
+	assert_int_equal(loop_run(loop), 7);
+	assert_int_equal(calls, 0);
+	loop_destroy(loop);
+}
+
+static void take_signal(void *context, const struct signalfd_siginfo *info)
+{
+	loop_stop(context, (int)info->ssi_signo);
+}
+
+static void signals_arrive_as_events(void **state)
+{
+	(void)state;
+	struct loop *loop = loop_create();
+
+	assert_non_null(loop_add_signal(loop, SIGUSR1, take_signal, loop));
+	assert_int_equal(raise(SIGUSR1), 0);
+	assert_int_equal(loop_run(loop), SIGUSR1);
+	loop_destroy(loop);
+}
+
+static void a_closed_fd_is_refused(void **state)
+{
+	(void)state;
+	struct loop *loop = loop_create();
+	int fd = eventfd(0, EFD_CLOEXEC);
+
+	close(fd);
+	errno = 0;
+	assert_null(loop_add_fd(loop, fd, EPOLLIN, remove_both, NULL));
+	assert_int_equal(errno, EBADF);
+	loop_destroy(loop);
+	loop_destroy(NULL);
+	loop_remove(NULL);
+}
+
+static void stop_now(void *context, uint32_t events)
+{
+	(void)events;
+	loop_stop(context, 0);
+}
+
+static void a_source_of_no_events_still_hears_hang_up(void **state)
+{
+	(void)state;
+	struct loop *loop = loop_create();
+	int fds[2];
+
+	assert_int_equal(pipe(fds), 0);
+	assert_non_null(loop_add_fd(loop, fds[0], 0, stop_now, loop));
+	fd_close(&fds[1]);
+	assert_int_equal(loop_run(loop), 0);
+	loop_destroy(loop);
+	fd_close(&fds[0]);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_callback_may_remove_itself_and_the_other),
+		cmocka_unit_test(timers_fire_once_and_can_be_disarmed),
+		cmocka_unit_test(signals_arrive_as_events),
+		cmocka_unit_test(a_closed_fd_is_refused),
+		cmocka_unit_test(a_source_of_no_events_still_hears_hang_up),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
