@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The command line of vmm: one table of options from which both the parser and `--help` are made.
+ *
+ * Parsing is pure: nothing is opened, and the texts in struct config are those of argv, which must outlive
+ * it. Errors are one sentence that names the option, the cause and the mend.
+ */
+#ifndef VMM_CONFIG_H
+#define VMM_CONFIG_H
+
+#include "common/log.h"
+#include "vmm/virtio/blk.h"
+#include <limits.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/un.h>
+
+#define CONFIG_MEMORY_DEFAULT (128ull << 20)
+#define CONFIG_MEMORY_UNIT (1ull << 20) /* --mem is a multiple of this */
+
+enum {
+	CONFIG_DISKS_MAX = 8,
+	CONFIG_CMDLINE_MAX = 2048, /* NUL included: COMMAND_LINE_SIZE of Linux on x86 */
+	CONFIG_CID_DEFAULT = 3,
+	CONFIG_SOCKET_MAX = sizeof(((struct sockaddr_un *)0)->sun_path) - 1,
+	CONFIG_VSOCK_MAX = CONFIG_SOCKET_MAX - 11, /* room for _<port> */
+	CONFIG_ERROR_MAX = 512,
+	CONFIG_HELP_MAX = 8192,
+};
+
+enum config_action { CONFIG_RUN, CONFIG_HELP, CONFIG_VERSION };
+
+struct config_disk {
+	char path[PATH_MAX];	   /* or fd:N */
+	char id[BLK_ID_BYTES + 1]; /* empty: none */
+	bool read_only;
+};
+
+/* A file is a path or "fd:N", as io_open_arg takes it. */
+struct config {
+	enum config_action action; /* when not CONFIG_RUN, nothing else counts */
+	const char *kernel;
+	const char *initrd;  /* NULL: none */
+	const char *cmdline; /* the user's part; NULL: none. See config_kernel_cmdline */
+	struct config_disk disks[CONFIG_DISKS_MAX]; /* vda, vdb, ... */
+	unsigned disk_count;
+	const char *vsock; /* path of the listening Unix socket; NULL: none */
+	uint32_t vsock_cid;
+	uint64_t memory; /* bytes; LAYOUT_MEMORY_MIN..LAYOUT_MEMORY_MAX */
+	unsigned cpus;
+	const char *serial;  /* NULL: none; "-": the terminal (fds 0 and 1) */
+	const char *control; /* NULL: none */
+	const char *kvm;
+	bool stats;
+	const char *stats_file; /* NULL: standard error */
+	enum log_level log_level;
+};
+
+/*
+ * 0, or -EINVAL with a sentence in error (CONFIG_ERROR_MAX bytes) and *config undefined. Words are taken from
+ * left to right; `--help` and `--version` end the parsing, so that they work beside anything.
+ */
+int config_parse(int argc, char *const argv[], struct config *config, char *error);
+
+/*
+ * 0, or -ENOMEM with a sentence in error when the guest would have more memory than the host has altogether
+ * (host_memory: its MemTotal in bytes).
+ */
+int config_check_memory(const struct config *config, uint64_t host_memory, char *error);
+
+/* The vsock device exists when there is a host side to it: --vsock or --control. */
+bool config_has_vsock(const struct config *config);
+
+/*
+ * The kernel's command line: what this machine needs, then the user's part (so that it wins). line has
+ * CONFIG_CMDLINE_MAX bytes. 0, or -E2BIG; config_parse has checked that already.
+ */
+int config_kernel_cmdline(const struct config *config, char *line);
+
+/* The text of --help and of --version, made from the table; text has CONFIG_HELP_MAX bytes. */
+void config_help(char *text);
+void config_version(char *text);
+
+#endif
