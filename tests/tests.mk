@@ -24,3 +24,12 @@ unit: $(UNIT_BINS)
 ## make check-unit  the unit tests, under ASan and UBSan (UNIT=name runs one)
 check-unit: unit
 	@for t in $(filter %$(UNIT),$(UNIT_BINS)); do echo "== $$t"; timeout 120 $$t; done
+
+# What the suites run, beyond the programs and the unit tests; fragments add to it.
+CHECK_NEEDS += $(ALL) $(UNIT_BINS) kernel images lab-prepare
+.PHONY: check check-built
+## make check      every test: units, machine tests and end to end (in the lab where KVM is not sound)
+check: deps
+	@$(MAKE) --no-print-directory -j$$(nproc) check-built
+check-built: $$(CHECK_NEEDS)
+	@tests/check $(BUILD)
