@@ -15,6 +15,9 @@
  *
  * A session outlives its stream. Both sides treat the other as hostile: a frame that breaks a bound or
  * an order below is answered with ERROR (by the guest) and the stream is closed; nothing else changes.
+ * An end of file in either direction closes the stream: the session then goes on without a reader.
+ * Until IDENTITY was done with status 0, NEW is refused (EPERM): nothing of a user's runs before it.
+ * docs/agent-protocol.md has the order of frames, the states and every status of ERROR.
  */
 #ifndef COMMON_PROTO_GUEST_H
 #define COMMON_PROTO_GUEST_H
@@ -60,7 +63,7 @@ enum agent_frame_type {
 	AGENT_HELLO = 0x40,	    /* struct agent_hello + warnings text, a line each */
 	AGENT_IDENTITY_DONE = 0x41, /* struct agent_status + text naming the step that failed */
 	/* guest to host: session */
-	AGENT_STARTED = 0x50,	   /* struct agent_started */
+	AGENT_STARTED = 0x50,	   /* struct agent_started: the answer to NEW and to ATTACH */
 	AGENT_STDOUT = 0x51,	   /* struct agent_output + bytes */
 	AGENT_STDERR = 0x52,	   /* struct agent_output + bytes */
 	AGENT_STDIN_CREDIT = 0x53, /* struct agent_credit: that many more stdin bytes may be sent */
@@ -127,8 +130,9 @@ enum agent_new_flags {
  * A new session. The struct is followed by strings_length bytes: argc + envc + 2 NUL-terminated strings
  * in the order argv..., env... ("NAME=value"), cwd, user. An empty cwd means the user's home, an empty
  * user means root. argc is at least 1 and argv[0] is not empty; without a '/' it is looked up in the
- * PATH of env, or the default PATH when env has none.
+ * PATH of env. An env without PATH gets AGENT_DEFAULT_PATH, one without HOME the user's home.
  */
+#define AGENT_DEFAULT_PATH "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 struct agent_new {
 	uint64_t session; /* chosen by the host; not zero, not one the guest holds */
 	uint32_t flags;	  /* enum agent_new_flags; unknown bits are refused */
@@ -142,7 +146,13 @@ struct agent_new {
 };
 _Static_assert(sizeof(struct agent_new) == 48, "wire layout");
 
-/* Continue a session's output at absolute offsets; the terminal frame comes (again) at the end. */
+/*
+ * Continue a session's output at absolute offsets; the terminal frame comes (again) at the end. An offset
+ * that is no longer held is refused (ENODATA), one not yet written too (EINVAL); AGENT_OFFSET_OLDEST is the
+ * oldest that is held, and the offset of the first STDOUT or STDERR frame then tells what is missing. A
+ * stream that was attached before is closed: the last one wins.
+ */
+#define AGENT_OFFSET_OLDEST UINT64_MAX
 struct agent_attach {
 	uint64_t session;
 	uint64_t stdout_offset;
@@ -152,10 +162,12 @@ _Static_assert(sizeof(struct agent_attach) == 24, "wire layout");
 
 struct agent_started {
 	uint64_t session;
-	uint32_t pid; /* in the guest */
-	uint32_t reserved;
+	uint32_t pid;	       /* in the guest */
+	uint32_t stdin_credit; /* STDIN bytes that may be sent now; 0 when there is no stdin, or none any more
+				*/
+	uint64_t stdin_offset; /* STDIN bytes the guest has taken so far: after ATTACH, go on from there */
 };
-_Static_assert(sizeof(struct agent_started) == 16, "wire layout");
+_Static_assert(sizeof(struct agent_started) == 24, "wire layout");
 
 /* Before the bytes of STDOUT and STDERR: where in the session's stream the first byte stands. */
 struct agent_output {
