@@ -1,0 +1,83 @@
+# shellcheck shell=bash
+# For suites that talk to a real daemon with real VMs. Source after tests/support/tap.sh, in the repository's root.
+#
+# start_serve [OPTION…]   starts a daemon on a socket of its own and returns when its pool is full (1: it died)
+# stop_serve              ends it as a service manager does; its exit status
+# leftovers               names every process, cgroup, mount and file of it that is still there
+BUILD=${BUILD:-build}
+hostctl=$BUILD/host-ctl/host-ctl
+scratch=$(mktemp -d /tmp/tinderbox-e2e.XXXXXX)
+runtime=$scratch/run
+export TINDERBOX_SOCKET=$runtime/host-ctl.sock
+serve_pid=
+
+# What the daemon is started with; a suite may change them before start_serve.
+# The vmm gets a path of its own, by which its processes are known from all others.
+serve_vmm=$scratch/vmm
+serve_kernel=$BUILD/kernel/vmlinux-up
+serve_initrd=$BUILD/images/initramfs.cpio
+serve_image=$BUILD/images/base.erofs
+cp "$BUILD/vmm/vmm" "$serve_vmm"
+chmod 755 "$scratch"
+
+e2e_cleanup() {
+	[ -z "$serve_pid" ] || kill -KILL "$serve_pid" 2>/dev/null
+	pkill -KILL -f "^$serve_vmm " 2>/dev/null
+	rm -rf "$scratch"
+}
+trap e2e_cleanup EXIT
+
+# Starts the daemon with fd 9 for the byte that it writes when its pool is full; does not wait.
+launch_serve() {
+	rm -f "$scratch/ready"
+	mkfifo "$scratch/ready"
+	mkdir -p "$runtime"
+	"$hostctl" serve --socket "$TINDERBOX_SOCKET" --runtime-dir "$runtime" --vmm "$serve_vmm" \
+		--kernel "$serve_kernel" --initrd "$serve_initrd" --image "$serve_image" \
+		--ready-fd 9 "$@" 9>"$scratch/ready" >>"$scratch/serve.log" 2>&1 &
+	serve_pid=$!
+}
+
+start_serve() {
+	local byte
+	launch_serve "$@"
+	# End of file, and so failure, when the daemon ends before it is ready.
+	if ! IFS= read -r -d '' -n 1 -t 300 byte <"$scratch/ready" || [ -z "$byte" ]; then
+		echo "# the daemon did not become ready:"
+		sed 's/^/# /' "$scratch/serve.log"
+		return 1
+	fi
+}
+
+stop_serve() {
+	local status=0
+	kill -TERM "$serve_pid"
+	wait "$serve_pid" || status=$?
+	serve_pid=
+	return $status
+}
+
+leftovers() {
+	pgrep -af "^$serve_vmm " | sed 's/^/process /'
+	find /sys/fs/cgroup/tinderbox -mindepth 1 -type d 2>/dev/null | sed 's/^/cgroup /'
+	grep -F "$scratch" /proc/mounts | sed 's/^/mount /'
+	find "$runtime" -mindepth 1 ! -name '*.lock' 2>/dev/null | sed 's/^/file /'
+}
+
+# One number of `host-ctl pool --json`.
+pool_number() {
+	"$hostctl" pool --json | grep -oE "\"$1\": ?[0-9]+" | grep -oE '[0-9]+$'
+}
+
+# await SECONDS WHAT COMMAND…: for what has no event to wait for; fails with the name of WHAT.
+await() {
+	local end=$((SECONDS + $1)) what=$2
+	shift 2
+	until "$@"; do
+		[ "$SECONDS" -lt "$end" ] || {
+			echo "# never came: $what"
+			return 1
+		}
+		sleep 0.2
+	done
+}
