@@ -1,0 +1,369 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The table of options, and the functions that take their values. */
+#include "vmm/config_options.h"
+#include "common/parse.h"
+#include "vmm/layout.h"
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+int config_refuse(char *error, const char *format, ...)
+{
+	va_list arguments;
+
+	va_start(arguments, format);
+	vsnprintf(error, CONFIG_ERROR_MAX, format, arguments);
+	va_end(arguments);
+	return -EINVAL;
+}
+
+void config_format_size(uint64_t bytes, char text[CONFIG_SIZE_TEXT])
+{
+	static const char units[] = {'G', 'M', 'K'};
+
+	for (unsigned i = 0; i < sizeof(units); i++) {
+		unsigned shift = 30 - 10 * i;
+
+		if (bytes != 0 && (bytes & ((1ull << shift) - 1)) == 0) {
+			snprintf(text, CONFIG_SIZE_TEXT, "%llu%c", (unsigned long long)(bytes >> shift),
+				units[i]);
+			return;
+		}
+	}
+	snprintf(text, CONFIG_SIZE_TEXT, "%llu", (unsigned long long)bytes);
+}
+
+int config_file_number(const char *file)
+{
+	uint64_t number = 0;
+
+	if (strncmp(file, "fd:", 3) != 0)
+		return -ENOENT;
+	return parse_u64(file + 3, 0, INT_MAX, &number) < 0 ? -EINVAL : (int)number;
+}
+
+static int check_file(const struct config_option *option, const char *file, char *error)
+{
+	if (config_file_number(file) != -EINVAL)
+		return 0;
+	return config_refuse(error,
+		"--%s: " CONFIG_SHOWN " is not a file descriptor; write fd: and its number", option->name,
+		file);
+}
+
+static int take_kernel(
+	const struct config_option *option, struct config *config, const char *value, char *error)
+{
+	config->kernel = value;
+	return check_file(option, value, error);
+}
+
+static int take_initrd(
+	const struct config_option *option, struct config *config, const char *value, char *error)
+{
+	config->initrd = value;
+	return check_file(option, value, error);
+}
+
+static int take_cmdline(
+	const struct config_option *option, struct config *config, const char *value, char *error)
+{
+	(void)option;
+	(void)error;
+	config->cmdline = value;
+	return 0;
+}
+
+/* One of ",ro" and ",id=ID"; part is not terminated. */
+static int take_disk_part(struct config_disk *disk, const char *part, size_t length, char *error)
+{
+	if (length == 2 && memcmp(part, "ro", 2) == 0) {
+		if (disk->read_only)
+			return config_refuse(error,
+				"--disk " CONFIG_SHOWN ": ro is given twice; give it once", disk->path);
+		disk->read_only = true;
+		return 0;
+	}
+	if (length <= 3 || memcmp(part, "id=", 3) != 0)
+		return config_refuse(error,
+			"--disk " CONFIG_SHOWN ": \"%.*s\" is not known; write ,ro or ,id=ID or both",
+			disk->path, (int)(length > 96 ? 96 : length), part);
+	part += 3;
+	length -= 3;
+	if (disk->id[0] != '\0')
+		return config_refuse(
+			error, "--disk " CONFIG_SHOWN ": id is given twice; give it once", disk->path);
+	if (length > BLK_ID_BYTES)
+		return config_refuse(error,
+			"--disk " CONFIG_SHOWN ": an id of %zu bytes is too long; give at most %d",
+			disk->path, length, BLK_ID_BYTES);
+	memcpy(disk->id, part, length);
+	return 0;
+}
+
+static int take_disk(
+	const struct config_option *option, struct config *config, const char *value, char *error)
+{
+	struct config_disk *disk = &config->disks[config->disk_count];
+	size_t length = strcspn(value, ",");
+
+	if (length == 0)
+		return config_refuse(
+			error, "--disk: " CONFIG_SHOWN " has no file; write --disk %s", value, option->value);
+	if (length >= sizeof(disk->path))
+		return config_refuse(error,
+			"--disk: a path of %zu bytes is too long; give one of at most %zu", length,
+			sizeof(disk->path) - 1);
+	memcpy(disk->path, value, length);
+	for (const char *part = value + length; *part != '\0'; part += length) {
+		part++;
+		length = strcspn(part, ",");
+		if (take_disk_part(disk, part, length, error) < 0)
+			return -EINVAL;
+	}
+	config->disk_count++;
+	return check_file(option, disk->path, error);
+}
+
+static int check_socket(const struct config_option *option, const char *path, char *error)
+{
+	size_t length = strlen(path);
+
+	if (length <= option->maximum)
+		return 0;
+	return config_refuse(error,
+		"--%s: a path of %zu bytes is too long for a socket; give one of at most %u", option->name,
+		length, (unsigned)option->maximum);
+}
+
+static int take_vsock(
+	const struct config_option *option, struct config *config, const char *value, char *error)
+{
+	config->vsock = value;
+	if (config_file_number(value) != -ENOENT)
+		return config_refuse(
+			error, "--vsock: " CONFIG_SHOWN " is not a path; a socket is made there", value);
+	return check_socket(option, value, error);
+}
+
+static int take_control(
+	const struct config_option *option, struct config *config, const char *value, char *error)
+{
+	config->control = value;
+	if (check_file(option, value, error) < 0)
+		return -EINVAL;
+	return check_socket(option, value, error);
+}
+
+static int take_number(const struct config_option *option, const char *value, uint64_t *number, char *error)
+{
+	int r = parse_u64(value, option->minimum, option->maximum, number);
+
+	if (r == 0)
+		return 0;
+	if (r == -EINVAL)
+		return config_refuse(error, "--%s " CONFIG_SHOWN " is not a number; write decimal digits",
+			option->name, value);
+	if (option->minimum == option->maximum)
+		return config_refuse(error,
+			"--%s " CONFIG_SHOWN " is not possible yet; the only value is %llu", option->name,
+			value, (unsigned long long)option->minimum);
+	return config_refuse(error, "--%s " CONFIG_SHOWN " is out of range; choose %llu to %llu",
+		option->name, value, (unsigned long long)option->minimum,
+		(unsigned long long)option->maximum);
+}
+
+static int take_cid(const struct config_option *option, struct config *config, const char *value, char *error)
+{
+	uint64_t number = 0;
+	int r = take_number(option, value, &number, error);
+
+	config->vsock_cid = (uint32_t)number;
+	return r;
+}
+
+static int take_cpus(
+	const struct config_option *option, struct config *config, const char *value, char *error)
+{
+	uint64_t number = 0;
+	int r = take_number(option, value, &number, error);
+
+	config->cpus = (unsigned)number;
+	return r;
+}
+
+static int take_memory(
+	const struct config_option *option, struct config *config, const char *value, char *error)
+{
+	char minimum[CONFIG_SIZE_TEXT], maximum[CONFIG_SIZE_TEXT], unit[CONFIG_SIZE_TEXT];
+	int r = parse_size(value, option->minimum, option->maximum, &config->memory);
+
+	config_format_size(option->minimum, minimum);
+	config_format_size(option->maximum, maximum);
+	config_format_size(CONFIG_MEMORY_UNIT, unit);
+	if (r == -EINVAL)
+		return config_refuse(error,
+			"--mem " CONFIG_SHOWN " is not a size; write a number with K, M or G, such as %s",
+			value, option->fallback);
+	if (r < 0)
+		return config_refuse(error, "--mem " CONFIG_SHOWN " is out of range; choose %s to %s", value,
+			minimum, maximum);
+	if (config->memory % CONFIG_MEMORY_UNIT != 0)
+		return config_refuse(error,
+			"--mem " CONFIG_SHOWN " is not a multiple of %s; round it up or down", value, unit);
+	return 0;
+}
+
+static int take_serial(
+	const struct config_option *option, struct config *config, const char *value, char *error)
+{
+	config->serial = strcmp(value, "none") == 0 ? NULL : value;
+	return check_file(option, value, error);
+}
+
+static int take_kvm(const struct config_option *option, struct config *config, const char *value, char *error)
+{
+	config->kvm = value;
+	return check_file(option, value, error);
+}
+
+static int take_stats(
+	const struct config_option *option, struct config *config, const char *value, char *error)
+{
+	config->stats = true;
+	config->stats_file = value;
+	return value == NULL ? 0 : check_file(option, value, error);
+}
+
+static int take_log_level(
+	const struct config_option *option, struct config *config, const char *value, char *error)
+{
+	static const char *const names[] = {[LOG_LEVEL_ERROR] = "error",
+		[LOG_LEVEL_WARN] = "warn",
+		[LOG_LEVEL_INFO] = "info",
+		[LOG_LEVEL_DEBUG] = "debug"};
+
+	for (unsigned level = 0; level < sizeof(names) / sizeof(names[0]); level++) {
+		if (strcmp(value, names[level]) == 0) {
+			config->log_level = (enum log_level)level;
+			return 0;
+		}
+	}
+	return config_refuse(
+		error, "--log-level " CONFIG_SHOWN " is not known; choose %s", value, option->value);
+}
+
+static int take_help(
+	const struct config_option *option, struct config *config, const char *value, char *error)
+{
+	(void)option;
+	(void)value;
+	(void)error;
+	config->action = CONFIG_HELP;
+	return 0;
+}
+
+static int take_version(
+	const struct config_option *option, struct config *config, const char *value, char *error)
+{
+	(void)option;
+	(void)value;
+	(void)error;
+	config->action = CONFIG_VERSION;
+	return 0;
+}
+
+const struct config_option config_options[CONFIG_OPTION_COUNT] = {
+	{.name = "kernel",
+		.value = "PATH|fd:N",
+		.most = 1,
+		.take = take_kernel,
+		.text = "the guest's kernel: an uncompressed x86-64 vmlinux; always needed"},
+	{.name = "initrd",
+		.value = "PATH|fd:N",
+		.most = 1,
+		.take = take_initrd,
+		.text = "initramfs, loaded at the end of memory"},
+	{.name = "cmdline",
+		.value = "STR",
+		.most = 1,
+		.take = take_cmdline,
+		.text = "added to the kernel's command line, after what the machine needs"},
+	{.name = "disk",
+		.value = "PATH|fd:N[,ro][,id=ID]",
+		.most = CONFIG_DISKS_MAX,
+		.take = take_disk,
+		.text = "a raw disk (vda, vdb, ...), read-only with ro; a path with a comma goes as fd:N"},
+	{.name = "vsock",
+		.kind = CONFIG_SOCKET,
+		.value = "PATH",
+		.maximum = CONFIG_VSOCK_MAX,
+		.most = 1,
+		.take = take_vsock,
+		.text = "a Unix socket made there reaches the guest's ports (CONNECT <port>), and its "
+			"connections to host port P go to PATH_P"},
+	{.name = "vsock-cid",
+		.kind = CONFIG_NUMBER,
+		.value = "N",
+		.fallback = "3",
+		.minimum = 3,
+		.maximum = UINT32_MAX - 1,
+		.most = 1,
+		.take = take_cid,
+		.text = "the guest's vsock address; several VMs may have the same"},
+	{.name = "mem",
+		.kind = CONFIG_SIZE,
+		.value = "SIZE",
+		.fallback = "128M",
+		.minimum = LAYOUT_MEMORY_MIN,
+		.maximum = LAYOUT_MEMORY_MAX,
+		.most = 1,
+		.take = take_memory,
+		.text = "memory of the guest, in whole MiB"},
+	{.name = "cpus",
+		.kind = CONFIG_NUMBER,
+		.value = "N",
+		.fallback = "1",
+		.minimum = 1,
+		.maximum = 1,
+		.most = 1,
+		.take = take_cpus,
+		.text = "processors of the guest"},
+	{.name = "serial",
+		.value = "-|none|PATH|fd:N",
+		.fallback = "none",
+		.most = 1,
+		.take = take_serial,
+		.text = "the serial line, the kernel's console: the terminal (-), or a file it is appended "
+			"to"},
+	{.name = "control",
+		.kind = CONFIG_SOCKET,
+		.value = "PATH|fd:N",
+		.maximum = CONFIG_SOCKET_MAX,
+		.most = 1,
+		.take = take_control,
+		.text = "control socket: made there, or an inherited one that listens"},
+	{.name = "kvm",
+		.value = "PATH|fd:N",
+		.fallback = "/dev/kvm",
+		.most = 1,
+		.take = take_kvm,
+		.text = "the KVM device"},
+	{.name = "stats",
+		.value = "PATH|fd:N",
+		.most = 1,
+		.value_optional = true,
+		.take = take_stats,
+		.text = "counts of exits by reason and device, written at the end; without a file to "
+			"standard "
+			"error"},
+	{.name = "log-level",
+		.value = "error|warn|info|debug",
+		.fallback = "info",
+		.most = 1,
+		.take = take_log_level,
+		.text = "how much is said on standard error"},
+	{.name = "help", .most = 1, .take = take_help, .text = "this text"},
+	{.name = "version", .most = 1, .take = take_version, .text = "the version"},
+};

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Inside of config: the table of options, which the parser and the text of --help read. */
+#ifndef VMM_CONFIG_OPTIONS_H
+#define VMM_CONFIG_OPTIONS_H
+
+#include "vmm/config.h"
+
+/* Texts of users are cut to this in messages. */
+#define CONFIG_SHOWN "%.96s"
+
+/* What the machine needs of every kernel; the user's part follows. */
+#define CONFIG_CMDLINE_ALWAYS "panic=-1 reboot=k"
+#define CONFIG_CMDLINE_SERIAL "console=ttyS0"
+/* Without a serial line nothing is printed, and the port is not even probed: each access is an exit. */
+#define CONFIG_CMDLINE_SILENT "quiet 8250.nr_uarts=0"
+
+enum { CONFIG_OPTION_COUNT = 15, CONFIG_SIZE_TEXT = 24 };
+
+/* What the limits of an option mean. */
+enum config_kind {
+	CONFIG_TEXT,   /* nothing */
+	CONFIG_NUMBER, /* minimum and maximum of the value */
+	CONFIG_SIZE,   /* the same, in bytes */
+	CONFIG_SOCKET, /* maximum is the length of the path */
+};
+
+struct config_option {
+	const char *name;
+	const char *value;    /* its form; NULL: takes none */
+	const char *fallback; /* taken when the option is not given; NULL: nothing is */
+	enum config_kind kind;
+	uint64_t minimum, maximum;
+	unsigned most;	     /* times it may be given */
+	bool value_optional; /* --name alone is allowed, a value only by --name=value */
+	int (*take)(
+		const struct config_option *option, struct config *config, const char *value, char *error);
+	const char *text;
+};
+
+extern const struct config_option config_options[CONFIG_OPTION_COUNT];
+
+/* Writes the sentence into error; always -EINVAL. */
+int config_refuse(char *error, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Bytes as the shortest exact number with a unit: 3G, 1536M, 4097. */
+void config_format_size(uint64_t bytes, char text[CONFIG_SIZE_TEXT]);
+
+/* The number of "fd:N"; -ENOENT when the text is a path, -EINVAL when N is not a number. */
+int config_file_number(const char *file);
+
+#endif
