@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * virtio-rng (virtio 1.2, section 5.4): host entropy from getrandom(2), at most RNG_REQUEST_MAX bytes a
- * request. The smallest device: the one to copy for a new one.
+ * request and RNG_QUEUE_SIZE requests a round of the loop. A chain with a part that the device may only read
+ * sets DEVICE_NEEDS_RESET. The smallest device: the one to copy for a new one.
  */
 #ifndef VMM_VIRTIO_RNG_H
 #define VMM_VIRTIO_RNG_H
