@@ -10,23 +10,24 @@
 
 enum { FILES_ERROR_MAX = CONFIG_ERROR_MAX };
 
-/* -1: not asked for. All are CLOEXEC. */
+/* -1: not asked for. All but 0, 1 and 2 are CLOEXEC. */
 struct files {
 	int kernel;
 	int initrd;
 	int disks[CONFIG_DISKS_MAX]; /* writable unless read_only */
-	int serial_in, serial_out;   /* "-": 0 and 1, and never closed; a file: the same fd's output only */
-	int stats;
+	int serial_in, serial_out;   /* "-": 0 and 1; a file: output only */
+	int stats;		     /* without a file: 2 */
 };
 
 /*
  * Opens in the order of the struct. 0, or -errno with a sentence in error (FILES_ERROR_MAX bytes) that names
- * option, file, cause and mend; nothing is left open then. Kernel and initrd are regular files; a disk is a
- * regular file or a block device, not empty, and a multiple of BLK_SECTOR. A serial file is appended to, a
- * stats file replaced; both are made with mode 0600.
+ * option, file, cause and mend; nothing is left open then. A disk is a regular file or a block device, not
+ * empty, and a multiple of BLK_SECTOR; what kernel and initrd are is checked by those that load them. A
+ * serial file is appended to, a stats file replaced; both are made with mode 0600.
  */
 int files_open(const struct config *config, struct files *files, char *error);
-/* Closes what is open; takes one that files_open refused. An fd that was handed on is set to -1 before. */
+/* Closes what is open but 0, 1 and 2; takes one that files_open refused. An fd that was handed on is set to
+ * -1 before. */
 void files_close(struct files *files);
 
 #endif

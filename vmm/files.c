@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "vmm/files.h"
+#include "common/io.h"
+#include "vmm/config_options.h"
+#include "vmm/reason.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* What of a file is asked for, and the words for it. */
+struct purpose {
+	const char *option;
+	int flags;
+	const char *access; /* "for reading" */
+	const char *mend;   /* when that is refused */
+};
+
+static const struct purpose kernel_purpose = {
+	"kernel", O_RDONLY | O_NONBLOCK, "for reading", "change its mode or owner"};
+static const struct purpose initrd_purpose = {
+	"initrd", O_RDONLY | O_NONBLOCK, "for reading", "change its mode or owner"};
+static const struct purpose shared_disk_purpose = {
+	"disk", O_RDONLY | O_NONBLOCK, "for reading", "change its mode or owner"};
+static const struct purpose private_disk_purpose = {
+	"disk", O_RDWR | O_NONBLOCK, "for reading and writing", "add ,ro or change its mode or owner"};
+static const struct purpose serial_purpose = {
+	"serial", O_WRONLY | O_CREAT | O_APPEND | O_NOCTTY, "for writing", "change its mode or owner"};
+static const struct purpose stats_purpose = {
+	"stats", O_WRONLY | O_CREAT | O_TRUNC | O_NOCTTY, "for writing", "change its mode or owner"};
+
+enum { FILE_MODE = 0600 };
+
+static int explain_open(const struct purpose *purpose, const char *file, int r, char *error)
+{
+	switch (r) {
+	case -ENOENT:
+		return reason_set(error, FILES_ERROR_MAX, r,
+			"--%s " CONFIG_SHOWN " does not exist; check the path", purpose->option, file);
+	case -EACCES:
+	case -EPERM:
+	case -EROFS:
+		return reason_set(error, FILES_ERROR_MAX, r,
+			"--%s " CONFIG_SHOWN " may not be opened %s (%s); %s", purpose->option, file,
+			purpose->access, strerror(-r), purpose->mend);
+	case -EBADF:
+		return reason_set(error, FILES_ERROR_MAX, r,
+			"--%s " CONFIG_SHOWN " is not open; have the parent process pass it on",
+			purpose->option, file);
+	default:
+		return reason_set(error, FILES_ERROR_MAX, r,
+			"--%s " CONFIG_SHOWN " cannot be opened %s (%s); give another file", purpose->option,
+			file, purpose->access, strerror(-r));
+	}
+}
+
+/* An inherited file was opened by somebody else: does it allow what is needed? */
+static int check_access(const struct purpose *purpose, const char *file, int fd, char *error)
+{
+	int have = fcntl(fd, F_GETFL), want = purpose->flags & O_ACCMODE;
+
+	if (have < 0)
+		return explain_open(purpose, file, -errno, error);
+	have &= O_ACCMODE;
+	if (have == O_RDWR || have == want)
+		return 0;
+	return explain_open(purpose, file, -EACCES, error);
+}
+
+static int open_file(const struct purpose *purpose, const char *file, int *fd, char *error)
+{
+	int r = io_open_arg(file, purpose->flags, FILE_MODE);
+
+	if (r < 0)
+		return explain_open(purpose, file, r, error);
+	*fd = r;
+	return check_access(purpose, file, r, error);
+}
+
+/* What blk_create would refuse with a number only. */
+static int check_disk(const char *file, int fd, char *error)
+{
+	struct stat status;
+	off_t size;
+
+	if (fstat(fd, &status) < 0)
+		return explain_open(&shared_disk_purpose, file, -errno, error);
+	if (!S_ISREG(status.st_mode) && !S_ISBLK(status.st_mode))
+		return reason_set(error, FILES_ERROR_MAX, -ENOTBLK,
+			"--disk " CONFIG_SHOWN
+			" is neither a regular file nor a block device; give a raw disk image",
+			file);
+	size = lseek(fd, 0, SEEK_END);
+	if (size < 0)
+		return explain_open(&shared_disk_purpose, file, -errno, error);
+	if (size == 0)
+		return reason_set(error, FILES_ERROR_MAX, -EINVAL,
+			"--disk " CONFIG_SHOWN " is empty; give it at least one sector of %d bytes", file,
+			BLK_SECTOR);
+	if (size % BLK_SECTOR != 0)
+		return reason_set(error, FILES_ERROR_MAX, -EINVAL,
+			"--disk " CONFIG_SHOWN
+			" has %lld bytes, not a multiple of %d; pad it to whole sectors",
+			file, (long long)size, BLK_SECTOR);
+	return 0;
+}
+
+static int open_disk(const struct config_disk *disk, int *fd, char *error)
+{
+	int r = open_file(
+		disk->read_only ? &shared_disk_purpose : &private_disk_purpose, disk->path, fd, error);
+
+	return r < 0 ? r : check_disk(disk->path, *fd, error);
+}
+
+static int open_serial(const char *file, struct files *files, char *error)
+{
+	if (file == NULL)
+		return 0;
+	if (strcmp(file, "-") != 0)
+		return open_file(&serial_purpose, file, &files->serial_out, error);
+	files->serial_in = STDIN_FILENO;
+	files->serial_out = STDOUT_FILENO;
+	return 0;
+}
+
+static int open_stats(const struct config *config, struct files *files, char *error)
+{
+	if (!config->stats)
+		return 0;
+	if (config->stats_file != NULL)
+		return open_file(&stats_purpose, config->stats_file, &files->stats, error);
+	files->stats = STDERR_FILENO;
+	return 0;
+}
+
+static void forget_all(struct files *files)
+{
+	memset(files, -1, sizeof(*files)); /* each is an int of -1 */
+}
+
+int files_open(const struct config *config, struct files *files, char *error)
+{
+	int r;
+
+	forget_all(files);
+	r = open_file(&kernel_purpose, config->kernel, &files->kernel, error);
+	if (r == 0 && config->initrd != NULL)
+		r = open_file(&initrd_purpose, config->initrd, &files->initrd, error);
+	for (unsigned i = 0; r == 0 && i < config->disk_count; i++)
+		r = open_disk(&config->disks[i], &files->disks[i], error);
+	if (r == 0)
+		r = open_serial(config->serial, files, error);
+	if (r == 0)
+		r = open_stats(config, files, error);
+	if (r < 0)
+		files_close(files);
+	return r;
+}
+
+static void close_file(int *fd)
+{
+	if (*fd > STDERR_FILENO)
+		fd_close(fd);
+	*fd = -1;
+}
+
+void files_close(struct files *files)
+{
+	close_file(&files->kernel);
+	close_file(&files->initrd);
+	for (unsigned i = 0; i < CONFIG_DISKS_MAX; i++)
+		close_file(&files->disks[i]);
+	close_file(&files->serial_in);
+	close_file(&files->serial_out);
+	close_file(&files->stats);
+}
