@@ -40,6 +40,8 @@ static void append_limits(char *text, size_t *length, const struct config_option
 		append(text, length, "path of at most %llu bytes", (unsigned long long)option->maximum);
 	else if (option->most > 1)
 		append(text, length, "at most %u times", option->most);
+	else
+		append(text, length, "-");
 }
 
 static void append_option(char *text, size_t *length, const struct config_option *option)
@@ -51,7 +53,7 @@ static void append_option(char *text, size_t *length, const struct config_option
 		: option->value_optional ? "[="
 					 : " ",
 		option->value == NULL ? "" : option->value, option->value_optional ? "]" : "");
-	append(text, length, "  %-33s %-9s ", form, option->fallback == NULL ? "-" : option->fallback);
+	append(text, length, "  %-34s %-9s ", form, option->fallback == NULL ? "-" : option->fallback);
 	append_limits(text, length, option);
 	append(text, length, "\n        %s\n", option->text);
 }
@@ -76,7 +78,7 @@ void config_help(char *text)
 		"usage: vmm --kernel PATH|fd:N [option]...\n\n"
 		"Runs one Linux guest on KVM until it ends. --name=value is the same as --name value;\n"
 		"fd:N is a file that the parent process has opened.\n\n"
-		"  %-33s %-9s %s\n",
+		"  %-34s %-9s %s\n",
 		"option", "default", "limits");
 	for (unsigned i = 0; i < CONFIG_OPTION_COUNT; i++)
 		append_option(text, &length, &config_options[i]);

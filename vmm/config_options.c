@@ -279,7 +279,7 @@ const struct config_option config_options[CONFIG_OPTION_COUNT] = {
 		.value = "PATH|fd:N",
 		.most = 1,
 		.take = take_kernel,
-		.text = "the guest's kernel: an uncompressed x86-64 vmlinux; always needed"},
+		.text = "the guest's kernel, an uncompressed x86-64 vmlinux; must be given"},
 	{.name = "initrd",
 		.value = "PATH|fd:N",
 		.most = 1,
@@ -301,8 +301,8 @@ const struct config_option config_options[CONFIG_OPTION_COUNT] = {
 		.maximum = CONFIG_VSOCK_MAX,
 		.most = 1,
 		.take = take_vsock,
-		.text = "a Unix socket made there reaches the guest's ports (CONNECT <port>), and its "
-			"connections to host port P go to PATH_P"},
+		.text = "a Unix socket is made there: CONNECT <port> reaches the guest, whose port P reaches "
+			"PATH_P"},
 	{.name = "vsock-cid",
 		.kind = CONFIG_NUMBER,
 		.value = "N",
@@ -355,9 +355,7 @@ const struct config_option config_options[CONFIG_OPTION_COUNT] = {
 		.most = 1,
 		.value_optional = true,
 		.take = take_stats,
-		.text = "counts of exits by reason and device, written at the end; without a file to "
-			"standard "
-			"error"},
+		.text = "counts of exits by reason and device, at the end; without a file on standard error"},
 	{.name = "log-level",
 		.value = "error|warn|info|debug",
 		.fallback = "info",
