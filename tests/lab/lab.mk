@@ -16,3 +16,7 @@ lab:
 ## make lab-prepare  build the lab's kernel and initramfs into $TINDERBOX_CACHE
 lab-prepare:
 	@$(LAB_DIR)/prepare >/dev/null
+
+## make check-lab    test the lab itself
+check-lab: lab-prepare
+	@BUILD=$(BUILD) CC=$(CC) $(LAB_DIR)/selftest
