@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "common/io.h"
+#include "host-ctl/cli.h"
+#include "host-ctl/run_options.h"
+#include "host-ctl/run_result.h"
+#include "host-ctl/run_stream.h"
+#include "host-ctl/verbs.h"
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+_Static_assert((int)RUN_STATUS_FAILED == (int)CLI_FAILURE, "one status for our own failures");
+
+const char run_usage[] =
+	"usage: host-ctl run [OPTION...] [--] CMD ARG...\n"
+	"Runs CMD in a fresh VM. Its output, unchanged, is ours; so is its exit status.\n"
+	"\n"
+	"  -i, --stdin        pass standard input on (without it the command's is /dev/null)\n"
+	"  --user USER        run as USER of the guest (root)\n"
+	"  --cwd DIR          run in DIR (the user's home)\n"
+	"  --env NAME=VALUE   set a variable; may be repeated\n"
+	"  --timeout TIME     end it after TIME: 500ms, 10s, 2m, 1h; at most 24h (no limit)\n"
+	"  --memory SIZE      limit its memory: bytes, or with K, M, G (no limit)\n"
+	"  --pids N           limit its processes (no limit)\n"
+	"  --json             print the result as one JSON object, the output in it; with -i at most 64 KiB\n"
+	"                     of standard input\n"
+	"  --socket PATH      the daemon's socket ($TINDERBOX_SOCKET, " CLIENT_SOCKET_DEFAULT ")\n"
+	"\n"
+	"INT, TERM, HUP, QUIT, USR1 and USR2 are passed on. A second INT within 2 s kills all that the "
+	"command\n"
+	"started; the next one leaves at once. Whenever host-ctl leaves, the VM is destroyed.\n"
+	"\n"
+	"exit status: the command's; 128 + N when signal N ended it; 124 out of time; 137 out of memory or\n"
+	"killed; 127 no such command; 126 it cannot be executed; 125 host-ctl or the daemon failed, the "
+	"cause\n"
+	"on standard error; 141 the reader of the output is gone.\n";
+
+enum { STATUS_INTERRUPTED = 128 + SIGINT, STATUS_BROKEN_PIPE = 128 + SIGPIPE };
+
+static int fail_memory(void)
+{
+	return cli_fail("out of memory");
+}
+
+/* ---- the upgraded form ---- */
+
+/* Ends as a program does that writes to a pipe without a reader; returns where SIGPIPE is ignored. */
+static int end_by_broken_pipe(void)
+{
+	raise(SIGPIPE);
+	return STATUS_BROKEN_PIPE;
+}
+
+static int tell_result(const struct run_result *result, const char *argv0)
+{
+	char text[CLI_TEXT_MAX];
+
+	run_result_describe(result, argv0, text, sizeof(text));
+	if (text[0])
+		cli_fail("%s", text);
+	return run_result_status(result);
+}
+
+static int stream(struct client *client, const struct run_options *options)
+{
+	struct client_error error;
+	struct run_stream run;
+	int r = run_stream_init(
+		&run, client, options->interactive ? STDIN_FILENO : -1, STDOUT_FILENO, STDERR_FILENO);
+
+	if (r < 0)
+		client_error_set(&error, "io", "cannot prepare the run: %s", strerror(-r));
+	else
+		r = run_stream_run(&run, &error);
+	/* Before the signals are let through: the daemon learns at once that we leave. */
+	client_finish(client);
+	run_stream_finish(&run);
+	if (r == 0)
+		return tell_result(&run.result, options->argv[0]);
+	if (r == -EPIPE)
+		return end_by_broken_pipe();
+	cli_fail_client(&error, false);
+	return r == -EINTR ? STATUS_INTERRUPTED : CLI_FAILURE;
+}
+
+static int run_stream_form(const struct run_options *options)
+{
+	struct client client = {.fd = -1};
+	struct client_error error;
+	json_t *request = run_options_request(options, options->interactive, NULL, 0);
+	int r;
+
+	if (!request)
+		return fail_memory();
+	r = client_connect(&client, cli_socket_path(options->socket), -1, &error);
+	if (r == 0)
+		r = client_upgrade(&client, "/v1/run", request, &error);
+	json_decref(request);
+	r = r < 0 ? cli_fail_client(&error, false) : stream(&client, options);
+	client_finish(&client);
+	return r;
+}
+
+/* ---- the plain form ---- */
+
+/* All of standard input: bytes read, or -1 (said). */
+static ssize_t read_input(char input[RUN_STDIN_MAX + 1])
+{
+	ssize_t n = io_read_full(STDIN_FILENO, input, RUN_STDIN_MAX + 1);
+
+	if (n < 0)
+		cli_fail("cannot read standard input: %s", strerror((int)-n));
+	else if (n > RUN_STDIN_MAX)
+		cli_fail("standard input is longer than %d bytes, the most that --json takes: run without it",
+			RUN_STDIN_MAX);
+	return n > RUN_STDIN_MAX ? -1 : n;
+}
+
+static int call(const struct run_options *options, const json_t *request)
+{
+	struct client client = {.fd = -1};
+	struct client_error error;
+	struct run_result result;
+	json_t *answer = NULL;
+	int status, r = client_connect(&client, cli_socket_path(options->socket), -1, &error);
+
+	if (r == 0)
+		r = client_call(&client, "POST", "/v1/run", request, NULL, &answer, &error);
+	client_finish(&client);
+	if (r == 0 && run_result_from_json(&result, answer) < 0) {
+		client_error_set(
+			&error, "protocol", "the daemon broke the protocol: a result that makes no sense");
+		r = -EPROTO;
+	}
+	if (r < 0) {
+		json_decref(answer);
+		return cli_fail_client(&error, true);
+	}
+	status = cli_print_json(answer);
+	json_decref(answer);
+	return status ? status : run_result_status(&result);
+}
+
+static int run_plain_form(const struct run_options *options)
+{
+	char *input = options->interactive ? malloc(RUN_STDIN_MAX + 1) : NULL;
+	ssize_t length = 0;
+	json_t *request;
+	int status = CLI_FAILURE;
+
+	if (options->interactive && !input)
+		return fail_memory();
+	if (input)
+		length = read_input(input);
+	if (length >= 0) {
+		request = run_options_request(options, false, input, (size_t)length);
+		status = request ? call(options, request) : fail_memory();
+		json_decref(request);
+	}
+	free(input);
+	return status;
+}
+
+int cmd_run(int argc, char **argv)
+{
+	struct run_options options;
+	char error[CLI_TEXT_MAX];
+	int r = run_options_parse(&options, argc, argv, error);
+
+	if (r < 0) {
+		r = cli_fail_usage(argv[0], error);
+	} else if (options.help) {
+		fputs(run_usage, stdout);
+		r = cli_finish_output();
+	} else {
+		r = options.json ? run_plain_form(&options) : run_stream_form(&options);
+	}
+	run_options_finish(&options);
+	return r;
+}

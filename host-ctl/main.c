@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* host-ctl: one program; `serve` is the daemon, the other verbs are its clients. */
+#include "host-ctl/cli.h"
+#include "host-ctl/serve.h"
+#include "host-ctl/verbs.h"
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+static int cmd_help(int argc, char **argv);
+
+static const char help_usage[] = "usage: host-ctl help [VERB]\n"
+				 "Lists the verbs, or explains one.\n";
+
+static const struct verb {
+	const char *name, *summary;
+	int (*run)(int argc, char **argv);
+	const char *usage; /* NULL: it has a --help of its own */
+} verbs[] = {
+	{"run", "run a command in a fresh VM", cmd_run, run_usage},
+	{"pool", "show the daemon's warm VMs", cmd_pool, pool_usage},
+	{"doctor", "check what this host lacks, and say how to mend it", cmd_doctor, doctor_usage},
+	{"version", "print the versions of this program and of the daemon", cmd_version, version_usage},
+	{"serve", "be the daemon", serve_main, NULL},
+	{"help", "this list, or a verb's options", cmd_help, help_usage},
+};
+
+static const struct verb *find_verb(const char *name)
+{
+	for (size_t i = 0; i < sizeof(verbs) / sizeof(verbs[0]); i++)
+		if (strcmp(verbs[i].name, name) == 0)
+			return &verbs[i];
+	return NULL;
+}
+
+static void print_verbs(FILE *to)
+{
+	fputs("usage: host-ctl VERB [OPTION...]\n\n", to);
+	for (size_t i = 0; i < sizeof(verbs) / sizeof(verbs[0]); i++)
+		fprintf(to, "  %-8s %s\n", verbs[i].name, verbs[i].summary);
+	fputs("\n`host-ctl help VERB` explains one. Exit status 125: host-ctl itself failed.\n", to);
+}
+
+static int unknown_verb(const char *name)
+{
+	return cli_fail("unknown verb '%s' (see `host-ctl help`)", name);
+}
+
+static int cmd_help(int argc, char **argv)
+{
+	const struct verb *verb = argc > 1 ? find_verb(argv[1]) : NULL;
+	char serve[] = "serve", help[] = "--help", *own_help[] = {serve, help, NULL};
+
+	if (argc > 2)
+		return cli_fail_usage("help", "one verb at most is expected");
+	if (argc > 1 && !verb)
+		return unknown_verb(argv[1]);
+	if (verb && !verb->usage)
+		return verb->run(2, own_help);
+	if (verb)
+		fputs(verb->usage, stdout);
+	else
+		print_verbs(stdout);
+	return cli_finish_output();
+}
+
+/* A standard stream that is closed becomes /dev/null, so that no file opened later takes its number. */
+static int open_standard_streams(void)
+{
+	for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+		if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) < 0)
+			return -1;
+	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	const struct verb *verb;
+	const char *name = argc > 1 ? argv[1] : NULL;
+
+	if (open_standard_streams() < 0)
+		return CLI_FAILURE;
+	if (!name) {
+		print_verbs(stderr);
+		return CLI_FAILURE;
+	}
+	if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0)
+		name = "help";
+	else if (strcmp(name, "--version") == 0)
+		name = "version";
+	verb = find_verb(name);
+	return verb ? verb->run(argc - 1, argv + 1) : unknown_verb(name);
+}

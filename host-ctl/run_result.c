@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "host-ctl/run_result.h"
+#include <errno.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { SIGNAL_MAX = 64, ERRNO_MAX = 4095 };
+
+/* The names of the API's result, and the codes that each may carry. */
+static const struct {
+	const char *name;	/* of the kind */
+	const char *code_field; /* in JSON; NULL: no code */
+	int minimum, maximum;
+} kinds[] = {
+	[AGENT_EXITED] = {"exited", "code", 0, 255},
+	[AGENT_SIGNALLED] = {"signalled", "signal", 1, SIGNAL_MAX},
+	[AGENT_TIMED_OUT] = {"timed_out", NULL, 0, 0},
+	[AGENT_OUT_OF_MEMORY] = {"out_of_memory", NULL, 0, SIGNAL_MAX},
+	[AGENT_FAILED_TO_START] = {"failed_to_start", "errno", 1, ERRNO_MAX},
+	[AGENT_KILLED] = {"killed", NULL, 0, SIGNAL_MAX},
+};
+enum { KINDS = sizeof(kinds) / sizeof(kinds[0]) };
+
+static const char *const steps[] = {
+	[AGENT_STEP_NONE] = "none",
+	[AGENT_STEP_CGROUP] = "cgroup",
+	[AGENT_STEP_PIPES] = "pipes",
+	[AGENT_STEP_CLONE] = "clone",
+	[AGENT_STEP_USER] = "user",
+	[AGENT_STEP_CWD] = "cwd",
+	[AGENT_STEP_EXEC] = "exec",
+};
+enum { STEPS = sizeof(steps) / sizeof(steps[0]) };
+
+static bool is_sane(const struct run_result *result)
+{
+	unsigned int kind = result->kind, step = result->step;
+
+	return kind >= AGENT_EXITED && kind < KINDS && result->code >= kinds[kind].minimum &&
+	       result->code <= kinds[kind].maximum && step < STEPS;
+}
+
+int run_result_from_frame(struct run_result *result, const struct frame *frame)
+{
+	struct agent_exit exit;
+
+	if (frame->type != AGENT_EXIT || frame->length != sizeof(exit))
+		return -EPROTO;
+	memcpy(&exit, frame->payload, sizeof(exit));
+	*result = (struct run_result){
+		.kind = exit.kind,
+		.code = exit.code,
+		.step = exit.step,
+		.stdout_bytes = exit.stdout_bytes,
+		.stderr_bytes = exit.stderr_bytes,
+	};
+	return is_sane(result) ? 0 : -EPROTO;
+}
+
+/* The step of that name; STEPS when there is none. */
+static unsigned int find_step(const char *name)
+{
+	unsigned int i = 0;
+
+	while (i < STEPS && (!name || strcmp(steps[i], name) != 0))
+		i++;
+	return i;
+}
+
+int run_result_from_json(struct run_result *result, const json_t *answer)
+{
+	const json_t *object = json_object_get(answer, "result");
+	const char *kind = json_string_value(json_object_get(object, "kind"));
+	const json_t *code;
+	unsigned int i = AGENT_EXITED;
+
+	while (i < KINDS && (!kind || strcmp(kinds[i].name, kind) != 0))
+		i++;
+	if (i == KINDS)
+		return -EPROTO;
+	*result = (struct run_result){.kind = i};
+	if (kinds[i].code_field) {
+		code = json_object_get(object, kinds[i].code_field);
+		if (!json_is_integer(code) || json_integer_value(code) < kinds[i].minimum ||
+			json_integer_value(code) > kinds[i].maximum)
+			return -EPROTO;
+		result->code = (int)json_integer_value(code);
+	}
+	if (i == AGENT_FAILED_TO_START)
+		result->step = find_step(json_string_value(json_object_get(object, "step")));
+	return is_sane(result) ? 0 : -EPROTO;
+}
+
+int run_result_status(const struct run_result *result)
+{
+	switch (result->kind) {
+	case AGENT_EXITED:
+		return result->code;
+	case AGENT_SIGNALLED:
+		return RUN_STATUS_SIGNAL + result->code;
+	case AGENT_TIMED_OUT:
+		return RUN_STATUS_TIMED_OUT;
+	case AGENT_OUT_OF_MEMORY:
+	case AGENT_KILLED:
+		return RUN_STATUS_SIGNAL + SIGKILL;
+	case AGENT_FAILED_TO_START:
+		if (result->step != AGENT_STEP_EXEC)
+			return RUN_STATUS_FAILED;
+		return result->code == ENOENT ? RUN_STATUS_NOT_FOUND : RUN_STATUS_NOT_EXECUTABLE;
+	}
+	return RUN_STATUS_FAILED;
+}
+
+static void describe_start(const struct run_result *result, const char *argv0, char *text, size_t size)
+{
+	const char *cause = strerror(result->code);
+
+	switch (result->step) {
+	case AGENT_STEP_EXEC:
+		snprintf(text, size, "cannot execute '%s': %s", argv0, cause);
+		break;
+	case AGENT_STEP_USER:
+		snprintf(text, size, "cannot become the user: %s",
+			result->code == ENOENT ? "no such user in the guest" : cause);
+		break;
+	case AGENT_STEP_CWD:
+		snprintf(text, size, "cannot enter the working directory: %s", cause);
+		break;
+	default:
+		snprintf(text, size, "the guest cannot start '%s' (step %s): %s", argv0, steps[result->step],
+			cause);
+		break;
+	}
+}
+
+void run_result_describe(const struct run_result *result, const char *argv0, char *text, size_t size)
+{
+	text[0] = '\0';
+	switch (result->kind) {
+	case AGENT_EXITED:
+	case AGENT_SIGNALLED:
+		break;
+	case AGENT_TIMED_OUT:
+		snprintf(text, size, "'%s' did not end within its time limit and was ended", argv0);
+		break;
+	case AGENT_OUT_OF_MEMORY:
+		snprintf(text, size, "'%s' ran out of memory and was ended", argv0);
+		break;
+	case AGENT_KILLED:
+		snprintf(text, size, "'%s' was killed", argv0);
+		break;
+	case AGENT_FAILED_TO_START:
+		describe_start(result, argv0, text, size);
+		break;
+	}
+}

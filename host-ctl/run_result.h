@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * How a command ended, from the terminal frame or from the JSON result, and the exit status that tells it
+ * as shells, timeout(1) and containers do:
+ *
+ *   exited(n)                     n
+ *   signalled(n)                  128 + n
+ *   timed out                     124
+ *   out of memory, killed         137 (128 + SIGKILL)
+ *   not to be executed            127 when it does not exist, 126 otherwise
+ *   could not be started earlier  125 (cgroup, pipes, user, working directory)
+ */
+#ifndef HOST_CTL_RUN_RESULT_H
+#define HOST_CTL_RUN_RESULT_H
+
+#include "common/frame.h"
+#include "common/proto_guest.h"
+#include <jansson.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+	RUN_STATUS_TIMED_OUT = 124,
+	RUN_STATUS_FAILED = 125, /* CLI_FAILURE */
+	RUN_STATUS_NOT_EXECUTABLE = 126,
+	RUN_STATUS_NOT_FOUND = 127,
+	RUN_STATUS_SIGNAL = 128,
+};
+
+struct run_result {
+	enum agent_exit_kind kind;
+	int code; /* exit status, signal or errno, by kind */
+	enum agent_start_step step;
+	uint64_t stdout_bytes, stderr_bytes;
+};
+
+/* 0, or -EPROTO: not of the struct's size, an unknown kind, or a code that the kind cannot have. */
+int run_result_from_frame(struct run_result *result, const struct frame *frame);
+/* From the answer of POST /v1/run. 0 or -EPROTO. */
+int run_result_from_json(struct run_result *result, const json_t *answer);
+
+int run_result_status(const struct run_result *result);
+/* The sentence for people, for command argv0; empty when the exit status says it all. */
+void run_result_describe(const struct run_result *result, const char *argv0, char *text, size_t size);
+
+#endif

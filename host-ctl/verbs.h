@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The verbs that are clients of the daemon, or need none. Each takes its own command line (argv[0] is the
+ * verb) and returns the exit status: 0, CLI_FAILURE with the cause on standard error, or what it says here.
+ */
+#ifndef HOST_CTL_VERBS_H
+#define HOST_CTL_VERBS_H
+
+/* The command's exit status; see run_result.h. 141 when the reader of the output is gone. */
+int cmd_run(int argc, char **argv);
+int cmd_pool(int argc, char **argv);
+int cmd_version(int argc, char **argv);
+/* 0: sound; 1: something fails. */
+int cmd_doctor(int argc, char **argv);
+
+/* The usage texts that `host-ctl help VERB` and `host-ctl VERB --help` print. */
+extern const char run_usage[], pool_usage[], version_usage[], doctor_usage[];
+
+#endif
