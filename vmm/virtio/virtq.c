@@ -222,6 +222,12 @@ void virtq_no_notify(struct virtq *queue)
 		__atomic_store_n(&queue->used->flags, VRING_USED_F_NO_NOTIFY, __ATOMIC_RELAXED);
 }
 
+struct virtq_bytes virtq_bytes_view(const struct virtq_bytes *bytes, struct iovec *pieces)
+{
+	memcpy(pieces, bytes->iov, bytes->count * sizeof(*pieces));
+	return (struct virtq_bytes){.iov = pieces, .count = bytes->count, .length = bytes->length};
+}
+
 /* The longest run of bytes at the front, at most length; consumes it. */
 static size_t front(struct virtq_bytes *bytes, size_t length, uint8_t **where)
 {
