@@ -1,0 +1,330 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A client's bytes are read up to its newline and no further: what follows belongs to the guest. Then the
+ * device owns the fd, and the client's struct lives on only to answer it.
+ */
+#include "vmm/vsock_unix.h"
+#include "common/io.h"
+#include "common/log.h"
+#include "common/parse.h"
+#include "vmm/virtio/vsock.h"
+#include <errno.h>
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+enum { SOCKET_MODE = 0600 };
+#define ACCEPT_RETRY_NS UINT64_C(100000000) /* after accept failed for want of fds or memory */
+
+struct client {
+	struct vsock_unix *host; /* NULL: it is gone, and done frees us */
+	struct client *next, *previous;
+	int fd; /* the device's, once source is NULL */
+	struct loop_source *source;
+	uint32_t port;
+	unsigned length;
+	char line[VSOCK_UNIX_LINE_MAX];
+};
+
+struct vsock_unix {
+	struct loop *loop;
+	struct virtio_device *vsock;
+	int fd;
+	struct loop_source *source, *retry;
+	struct sockaddr_un address;
+	bool bound;
+	struct client *clients;
+	unsigned count;
+};
+
+/* clients */
+
+/* Accepts, unless there are too many clients or nobody to join them to. */
+static void watch_listener(struct vsock_unix *host)
+{
+	bool ready = host->vsock && host->count < VSOCK_UNIX_CLIENTS_MAX;
+
+	(void)loop_set_events(host->source, ready ? EPOLLIN : 0);
+}
+
+static void client_unlink(struct client *client)
+{
+	struct vsock_unix *host = client->host;
+
+	if (client->previous)
+		client->previous->next = client->next;
+	else
+		host->clients = client->next;
+	if (client->next)
+		client->next->previous = client->previous;
+	if (host->count-- == VSOCK_UNIX_CLIENTS_MAX)
+		watch_listener(host);
+}
+
+/* For one whose fd is still ours. */
+static void client_destroy(struct client *client)
+{
+	loop_remove(client->source);
+	fd_close(&client->fd);
+	client_unlink(client);
+	free(client);
+}
+
+/* The guest has answered: on success the fd is open and nothing has been written to it yet. */
+static void on_joined(void *context, int status)
+{
+	struct client *client = context;
+	char line[VSOCK_UNIX_LINE_MAX];
+	int length;
+
+	if (status == 0) {
+		length = snprintf(line, sizeof(line), "OK %" PRIu32 "\n", client->port);
+		/* The first bytes on an empty socket fit, or the client is gone. */
+		if (send(client->fd, line, (size_t)length, MSG_NOSIGNAL | MSG_DONTWAIT) != length)
+			(void)shutdown(client->fd, SHUT_RDWR);
+	}
+	if (client->host)
+		client_unlink(client);
+	free(client);
+}
+
+static void join(struct client *client)
+{
+	int fd = client->fd, error;
+
+	loop_remove(client->source);
+	client->source = NULL;
+	error = vsock_connect(client->host->vsock, client->port, fd, on_joined, client);
+	if (error == 0)
+		return;
+	client->fd = -1;
+	log_warn("vsock: a client of %s: %s", client->host->address.sun_path, strerror(-error));
+	client_destroy(client);
+}
+
+/* The line without its newline, NUL-terminated. */
+static int parse_line(char *line, uint32_t *port)
+{
+	static const char verb[] = "CONNECT ";
+	uint64_t value;
+
+	if (strncmp(line, verb, sizeof(verb) - 1) != 0)
+		return -EINVAL;
+	if (parse_u64(line + sizeof(verb) - 1, 0, UINT32_MAX - 1, &value) < 0)
+		return -EINVAL;
+	*port = (uint32_t)value;
+	return 0;
+}
+
+/* Takes bytes up to a newline. 1: the line is whole; 0: more are needed; -errno. */
+static int read_line(struct client *client)
+{
+	char *end = client->line + client->length, *newline;
+	size_t room = sizeof(client->line) - client->length;
+	ssize_t got = recv(client->fd, end, room, MSG_PEEK);
+
+	if (got < 0)
+		return errno == EAGAIN || errno == EINTR ? 0 : -errno;
+	if (got == 0)
+		return -ECONNRESET;
+	newline = memchr(end, '\n', (size_t)got);
+	got = recv(client->fd, end, newline ? (size_t)(newline + 1 - end) : (size_t)got, 0);
+	if (got < 0)
+		return -errno;
+	client->length += (unsigned)got;
+	if (newline) {
+		*newline = '\0';
+		return strlen(client->line) == (size_t)(newline - client->line) ? 1 : -EINVAL;
+	}
+	return client->length < sizeof(client->line) ? 0 : -EMSGSIZE;
+}
+
+static void on_client(void *context, uint32_t events)
+{
+	struct client *client = context;
+	int result = read_line(client);
+
+	(void)events;
+	if (result == 0)
+		return;
+	if (result > 0 && parse_line(client->line, &client->port) == 0)
+		join(client);
+	else
+		client_destroy(client);
+}
+
+/* 0 or -errno; the fd is closed on failure. */
+static int add_client(struct vsock_unix *host, int fd)
+{
+	struct client *client = calloc(1, sizeof(*client));
+	int error = -ENOMEM;
+
+	if (!client)
+		goto fail;
+	client->host = host;
+	client->fd = fd;
+	client->source = loop_add_fd(host->loop, fd, EPOLLIN, on_client, client);
+	if (!client->source) {
+		error = -errno;
+		goto fail;
+	}
+	client->next = host->clients;
+	if (client->next)
+		client->next->previous = client;
+	host->clients = client;
+	if (++host->count == VSOCK_UNIX_CLIENTS_MAX)
+		watch_listener(host);
+	return 0;
+fail:
+	fd_close(&fd);
+	free(client);
+	return error;
+}
+
+/* listener */
+
+static void on_listener(void *context, uint32_t events)
+{
+	struct vsock_unix *host = context;
+	int fd = accept4(host->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+	int error;
+
+	(void)events;
+	error = fd < 0 ? -errno : add_client(host, fd);
+	if (error == 0 || error == -EAGAIN || error == -EINTR || error == -ECONNABORTED)
+		return;
+	log_warn("vsock: accepting on %s: %s", host->address.sun_path, strerror(-error));
+	(void)loop_set_events(host->source, 0);
+	(void)loop_set_timer(host->retry, ACCEPT_RETRY_NS);
+}
+
+static void on_retry(void *context)
+{
+	watch_listener(context);
+}
+
+/* True: a socket is there that nobody listens on. */
+static bool is_stale(const struct sockaddr_un *address)
+{
+	struct stat status;
+	bool stale;
+	int fd;
+
+	if (lstat(address->sun_path, &status) < 0 || !S_ISSOCK(status.st_mode))
+		return false;
+	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return false;
+	stale = connect(fd, (const struct sockaddr *)address, sizeof(*address)) < 0 && errno == ECONNREFUSED;
+	fd_close(&fd);
+	return stale;
+}
+
+/* 0 or -errno. */
+static int bind_listener(struct vsock_unix *host)
+{
+	const struct sockaddr *address = (const struct sockaddr *)&host->address;
+	int bound;
+
+	host->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	/* Before bind, so that the path never has another mode. */
+	if (host->fd < 0 || fchmod(host->fd, SOCKET_MODE) < 0)
+		return -errno;
+	bound = bind(host->fd, address, sizeof(host->address));
+	if (bound < 0 && errno == EADDRINUSE && is_stale(&host->address)) {
+		(void)unlink(host->address.sun_path);
+		bound = bind(host->fd, address, sizeof(host->address));
+	} else if (bound < 0 && errno != EADDRINUSE) {
+		return -errno;
+	}
+	if (bound < 0)
+		return -EADDRINUSE;
+	host->bound = true;
+	return listen(host->fd, SOMAXCONN) < 0 ? -errno : 0;
+}
+
+int vsock_unix_create(const char *path, struct loop *loop, struct vsock_unix **out)
+{
+	struct vsock_unix *host;
+	int error;
+
+	if (strlen(path) >= sizeof(host->address.sun_path))
+		return -ENAMETOOLONG;
+	host = calloc(1, sizeof(*host));
+	if (!host)
+		return -ENOMEM;
+	host->loop = loop;
+	host->fd = -1;
+	host->address.sun_family = AF_UNIX;
+	memcpy(host->address.sun_path, path, strlen(path));
+	error = bind_listener(host);
+	if (error)
+		goto fail;
+	host->source = loop_add_fd(loop, host->fd, 0, on_listener, host);
+	host->retry = host->source ? loop_add_timer(loop, on_retry, host) : NULL;
+	if (!host->retry) {
+		error = -errno;
+		goto fail;
+	}
+	*out = host;
+	return 0;
+fail:
+	vsock_unix_destroy(host);
+	return error;
+}
+
+void vsock_unix_attach(struct vsock_unix *host, struct virtio_device *vsock)
+{
+	host->vsock = vsock;
+	watch_listener(host);
+}
+
+int vsock_unix_accept(struct vsock_unix *host, uint32_t host_port)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	int length = snprintf(
+		address.sun_path, sizeof(address.sun_path), "%s_%" PRIu32, host->address.sun_path, host_port);
+	int fd, error;
+
+	if (length < 0 || (size_t)length >= sizeof(address.sun_path))
+		return -ENAMETOOLONG;
+	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return -errno;
+	if (connect(fd, (const struct sockaddr *)&address, sizeof(address)) == 0)
+		return fd;
+	error = -errno;
+	fd_close(&fd);
+	return error;
+}
+
+void vsock_unix_destroy(struct vsock_unix *host)
+{
+	struct client *next;
+
+	if (!host)
+		return;
+	for (struct client *client = host->clients; client; client = next) {
+		next = client->next;
+		if (client->source) {
+			loop_remove(client->source);
+			fd_close(&client->fd);
+			free(client);
+		} else {
+			client->host = NULL;
+		}
+	}
+	loop_remove(host->source);
+	loop_remove(host->retry);
+	if (host->bound)
+		(void)unlink(host->address.sun_path);
+	fd_close(&host->fd);
+	free(host);
+}
