@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/io.h"
 #include "host-ctl/cli.h"
-#include "host-ctl/run_options.h"
-#include "host-ctl/run_result.h"
-#include "host-ctl/run_stream.h"
+#include "host-ctl/cmd_options.h"
+#include "host-ctl/cmd_result.h"
+#include "host-ctl/cmd_stream.h"
+#include "host-ctl/run_request.h"
 #include "host-ctl/verbs.h"
 #include <errno.h>
 #include <signal.h>
@@ -11,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-_Static_assert((int)RUN_STATUS_FAILED == (int)CLI_FAILURE, "one status for our own failures");
+_Static_assert((int)CMD_STATUS_FAILED == (int)CLI_FAILURE, "one status for our own failures");
 
 const char run_usage[] =
 	"usage: host-ctl run [OPTION...] [--] CMD ARG...\n"
@@ -53,30 +54,30 @@ static int end_by_broken_pipe(void)
 	return STATUS_BROKEN_PIPE;
 }
 
-static int tell_result(const struct run_result *result, const char *argv0)
+static int tell_result(const struct cmd_result *result, const char *argv0)
 {
 	char text[CLI_TEXT_MAX];
 
-	run_result_describe(result, argv0, text, sizeof(text));
+	cmd_result_describe(result, argv0, text, sizeof(text));
 	if (text[0])
 		cli_fail("%s", text);
-	return run_result_status(result);
+	return cmd_result_status(result);
 }
 
-static int stream(struct client *client, const struct run_options *options)
+static int stream(struct client *client, const struct cmd_options *options)
 {
 	struct client_error error;
-	struct run_stream run;
-	int r = run_stream_init(
+	struct cmd_stream run;
+	int r = cmd_stream_init(
 		&run, client, options->interactive ? STDIN_FILENO : -1, STDOUT_FILENO, STDERR_FILENO);
 
 	if (r < 0)
 		client_error_set(&error, "io", "cannot prepare the run: %s", strerror(-r));
 	else
-		r = run_stream_run(&run, &error);
+		r = cmd_stream_run(&run, &error);
 	/* Before the signals are let through: the daemon learns at once that we leave. */
 	client_finish(client);
-	run_stream_finish(&run);
+	cmd_stream_finish(&run);
 	if (r == 0)
 		return tell_result(&run.result, options->argv[0]);
 	if (r == -EPIPE)
@@ -85,11 +86,11 @@ static int stream(struct client *client, const struct run_options *options)
 	return r == -EINTR ? STATUS_INTERRUPTED : CLI_FAILURE;
 }
 
-static int run_stream_form(const struct run_options *options)
+static int cmd_stream_form(const struct cmd_options *options)
 {
 	struct client client = {.fd = -1};
 	struct client_error error;
-	json_t *request = run_options_request(options, options->interactive, NULL, 0);
+	json_t *request = cmd_options_request(options, options->interactive, NULL, 0);
 	int r;
 
 	if (!request)
@@ -118,18 +119,18 @@ static ssize_t read_input(char input[RUN_STDIN_MAX + 1])
 	return n > RUN_STDIN_MAX ? -1 : n;
 }
 
-static int call(const struct run_options *options, const json_t *request)
+static int call(const struct cmd_options *options, const json_t *request)
 {
 	struct client client = {.fd = -1};
 	struct client_error error;
-	struct run_result result;
+	struct cmd_result result;
 	json_t *answer = NULL;
 	int status, r = client_connect(&client, cli_socket_path(options->socket), -1, &error);
 
 	if (r == 0)
 		r = client_call(&client, "POST", "/v1/run", request, NULL, &answer, &error);
 	client_finish(&client);
-	if (r == 0 && run_result_from_json(&result, answer) < 0) {
+	if (r == 0 && cmd_result_from_json(&result, answer) < 0) {
 		client_error_set(
 			&error, "protocol", "the daemon broke the protocol: a result that makes no sense");
 		r = -EPROTO;
@@ -140,10 +141,10 @@ static int call(const struct run_options *options, const json_t *request)
 	}
 	status = cli_print_json(answer);
 	json_decref(answer);
-	return status ? status : run_result_status(&result);
+	return status ? status : cmd_result_status(&result);
 }
 
-static int run_plain_form(const struct run_options *options)
+static int run_plain_form(const struct cmd_options *options)
 {
 	char *input = options->interactive ? malloc(RUN_STDIN_MAX + 1) : NULL;
 	ssize_t length = 0;
@@ -155,7 +156,7 @@ static int run_plain_form(const struct run_options *options)
 	if (input)
 		length = read_input(input);
 	if (length >= 0) {
-		request = run_options_request(options, false, input, (size_t)length);
+		request = cmd_options_request(options, false, input, (size_t)length);
 		status = request ? call(options, request) : fail_memory();
 		json_decref(request);
 	}
@@ -165,9 +166,9 @@ static int run_plain_form(const struct run_options *options)
 
 int cmd_run(int argc, char **argv)
 {
-	struct run_options options;
+	struct cmd_options options;
 	char error[CLI_TEXT_MAX];
-	int r = run_options_parse(&options, argc, argv, error);
+	int r = cmd_options_parse(&options, argc, argv, error);
 
 	if (r < 0) {
 		r = cli_fail_usage(argv[0], error);
@@ -175,8 +176,8 @@ int cmd_run(int argc, char **argv)
 		fputs(run_usage, stdout);
 		r = cli_finish_output();
 	} else {
-		r = options.json ? run_plain_form(&options) : run_stream_form(&options);
+		r = options.json ? run_plain_form(&options) : cmd_stream_form(&options);
 	}
-	run_options_finish(&options);
+	cmd_options_finish(&options);
 	return r;
 }

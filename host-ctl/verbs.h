@@ -6,7 +6,7 @@
 #ifndef HOST_CTL_VERBS_H
 #define HOST_CTL_VERBS_H
 
-/* The command's exit status; see run_result.h. 141 when the reader of the output is gone. */
+/* The command's exit status; see cmd_result.h. 141 when the reader of the output is gone. */
 int cmd_run(int argc, char **argv);
 int cmd_pool(int argc, char **argv);
 int cmd_version(int argc, char **argv);

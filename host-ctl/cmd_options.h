@@ -1,20 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The command line of `host-ctl run`, and the body of POST /v1/run made from it. */
-#ifndef HOST_CTL_RUN_OPTIONS_H
-#define HOST_CTL_RUN_OPTIONS_H
+#ifndef HOST_CTL_CMD_OPTIONS_H
+#define HOST_CTL_CMD_OPTIONS_H
 
 #include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-enum {
-	RUN_TIMEOUT_MAX_MS = 24 * 60 * 60 * 1000,
-	RUN_STDIN_MAX = 64 * 1024, /* standard input of the plain form (--json) */
-};
-
 /* Strings are those of the command line and live as long as it. */
-struct run_options {
+struct cmd_options {
 	bool help;
 	bool interactive;			   /* -i: standard input is the command's */
 	bool json;				   /* the plain form: the result as JSON on standard output */
@@ -30,14 +25,14 @@ struct run_options {
  * 0; -EINVAL with a sentence in error (CLI_TEXT_MAX bytes); -ENOMEM. Finish the options in every case.
  * With help set nothing else was checked.
  */
-int run_options_parse(struct run_options *options, int argc, char **argv, char *error);
-void run_options_finish(struct run_options *options);
+int cmd_options_parse(struct cmd_options *options, int argc, char **argv, char *error);
+void cmd_options_finish(struct cmd_options *options);
 
 /*
  * The request's body: a new reference, or NULL without memory. argv and env go as strings where all of them
  * are UTF-8 and in base64 where one is not. input: standard input of the plain form, or NULL.
  */
-json_t *run_options_request(
-	const struct run_options *options, bool stream_input, const void *input, size_t input_length);
+json_t *cmd_options_request(
+	const struct cmd_options *options, bool stream_input, const void *input, size_t input_length);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "host-ctl/run_stream.h"
+#include "host-ctl/cmd_stream.h"
 #include "common/io.h"
 #include <errno.h>
 #include <limits.h>
@@ -27,7 +27,7 @@ static uint64_t now_ns(void)
  * Blocked and read by signalfd; one that was ignored (nohup, a background job) stays so. A broken pipe is
  * told by write: its signal is blocked, and taken back where it was raised.
  */
-static int take_signals(struct run_stream *stream)
+static int take_signals(struct cmd_stream *stream)
 {
 	sigset_t blocked;
 
@@ -46,11 +46,11 @@ static int take_signals(struct run_stream *stream)
 	return sigprocmask(SIG_BLOCK, &blocked, NULL) < 0 ? -errno : 0;
 }
 
-int run_stream_init(struct run_stream *stream, struct client *client, int input, int output, int error)
+int cmd_stream_init(struct cmd_stream *stream, struct client *client, int input, int output, int error)
 {
 	int r;
 
-	*stream = (struct run_stream){
+	*stream = (struct cmd_stream){
 		.client = client,
 		.input = input,
 		.output = output,
@@ -60,7 +60,7 @@ int run_stream_init(struct run_stream *stream, struct client *client, int input,
 		.pending_fd = -1,
 	};
 	sigprocmask(SIG_SETMASK, NULL, &stream->before);
-	frame_queue_init(&stream->queue, RUN_STREAM_QUEUE);
+	frame_queue_init(&stream->queue, CMD_STREAM_QUEUE);
 	r = frame_reader_init(&stream->reader, AGENT_FRAME_MAX);
 	if (r < 0)
 		return r;
@@ -68,14 +68,14 @@ int run_stream_init(struct run_stream *stream, struct client *client, int input,
 	if (r < 0)
 		return r;
 	client->start = client->end = 0;
-	stream->input_buffer = malloc(RUN_STREAM_INPUT);
+	stream->input_buffer = malloc(CMD_STREAM_INPUT);
 	if (!stream->input_buffer)
 		return -ENOMEM;
 	r = fd_set_nonblock(client->fd);
 	return r < 0 ? r : take_signals(stream);
 }
 
-void run_stream_finish(struct run_stream *stream)
+void cmd_stream_finish(struct cmd_stream *stream)
 {
 	fd_close(&stream->signals);
 	frame_reader_finish(&stream->reader);
@@ -94,7 +94,7 @@ static int fail_socket(int r, struct client_error *error)
 }
 
 static int put(
-	struct run_stream *stream, uint8_t type, const void *data, size_t length, struct client_error *error)
+	struct cmd_stream *stream, uint8_t type, const void *data, size_t length, struct client_error *error)
 {
 	int r = frame_queue_put(&stream->queue, type, data, length, NULL, 0);
 
@@ -102,7 +102,7 @@ static int put(
 	return r < 0 && r != -ENOBUFS ? fail_socket(r, error) : 0;
 }
 
-static int flush_queue(struct run_stream *stream, struct client_error *error)
+static int flush_queue(struct cmd_stream *stream, struct client_error *error)
 {
 	int r = frame_queue_flush(&stream->queue, stream->client->fd);
 
@@ -115,9 +115,9 @@ static int flush_queue(struct run_stream *stream, struct client_error *error)
 	return r < 0 ? fail_socket(r, error) : 0;
 }
 
-static int read_input(struct run_stream *stream, struct client_error *error)
+static int read_input(struct cmd_stream *stream, struct client_error *error)
 {
-	size_t room = stream->window < RUN_STREAM_INPUT ? stream->window : RUN_STREAM_INPUT;
+	size_t room = stream->window < CMD_STREAM_INPUT ? stream->window : CMD_STREAM_INPUT;
 	ssize_t n = read(stream->input, stream->input_buffer, room);
 	int r;
 
@@ -137,12 +137,12 @@ static int read_input(struct run_stream *stream, struct client_error *error)
 }
 
 /* An interrupt of the user's: the command's, then the session's end, then ours. */
-static int interrupt(struct run_stream *stream, struct client_error *error)
+static int interrupt(struct cmd_stream *stream, struct client_error *error)
 {
 	uint64_t now = now_ns();
 
 	if (stream->interrupts == 0 ||
-		(stream->interrupts == 1 && now - stream->first_interrupt_ns > RUN_STREAM_KILL_NS)) {
+		(stream->interrupts == 1 && now - stream->first_interrupt_ns > CMD_STREAM_KILL_NS)) {
 		stream->interrupts = 0;
 		stream->first_interrupt_ns = now;
 	}
@@ -158,7 +158,7 @@ static int interrupt(struct run_stream *stream, struct client_error *error)
 	return -EINTR;
 }
 
-static int read_signals(struct run_stream *stream, struct client_error *error)
+static int read_signals(struct cmd_stream *stream, struct client_error *error)
 {
 	struct signalfd_siginfo info;
 	int r = 0;
@@ -180,7 +180,7 @@ static int fail_protocol(struct client_error *error, const char *what)
 	return -EPROTO;
 }
 
-static int take_output(struct run_stream *stream, const struct frame *frame, struct client_error *error)
+static int take_output(struct cmd_stream *stream, const struct frame *frame, struct client_error *error)
 {
 	bool is_error = frame->type == AGENT_STDERR;
 	struct agent_output output;
@@ -197,25 +197,25 @@ static int take_output(struct run_stream *stream, const struct frame *frame, str
 	return 0;
 }
 
-static int take_credit(struct run_stream *stream, const struct frame *frame, struct client_error *error)
+static int take_credit(struct cmd_stream *stream, const struct frame *frame, struct client_error *error)
 {
 	struct agent_credit credit;
 
 	if (frame->length != sizeof(credit))
 		return fail_protocol(error, "credit of another size");
 	memcpy(&credit, frame->payload, sizeof(credit));
-	if (credit.bytes > RUN_STREAM_WINDOW_MAX - stream->window)
-		stream->window = RUN_STREAM_WINDOW_MAX;
+	if (credit.bytes > CMD_STREAM_WINDOW_MAX - stream->window)
+		stream->window = CMD_STREAM_WINDOW_MAX;
 	else
 		stream->window += credit.bytes;
 	return 0;
 }
 
-static int take_exit(struct run_stream *stream, const struct frame *frame, struct client_error *error)
+static int take_exit(struct cmd_stream *stream, const struct frame *frame, struct client_error *error)
 {
-	struct run_result *result = &stream->result;
+	struct cmd_result *result = &stream->result;
 
-	if (run_result_from_frame(result, frame) < 0)
+	if (cmd_result_from_frame(result, frame) < 0)
 		return fail_protocol(error, "a terminal frame that makes no sense");
 	/* A child in the background may have written more since; less cannot have been written. */
 	if (result->stdout_bytes > stream->received[0] || result->stderr_bytes > stream->received[1])
@@ -236,7 +236,7 @@ static int take_host_error(const struct frame *frame, struct client_error *error
 	return -EREMOTEIO;
 }
 
-static int take_frame(struct run_stream *stream, const struct frame *frame, struct client_error *error)
+static int take_frame(struct cmd_stream *stream, const struct frame *frame, struct client_error *error)
 {
 	switch (frame->type) {
 	case AGENT_STARTED:
@@ -258,7 +258,7 @@ static int take_frame(struct run_stream *stream, const struct frame *frame, stru
 }
 
 /* Takes whole frames until output is to be written, the command has ended, or bytes are wanting. */
-static int take_frames(struct run_stream *stream, struct client_error *error)
+static int take_frames(struct cmd_stream *stream, struct client_error *error)
 {
 	while (!stream->exited && stream->pending_length == 0) {
 		struct frame frame;
@@ -277,7 +277,7 @@ static int take_frames(struct run_stream *stream, struct client_error *error)
 	return 0;
 }
 
-static int read_socket(struct run_stream *stream, struct client_error *error)
+static int read_socket(struct cmd_stream *stream, struct client_error *error)
 {
 	int r = frame_reader_fill(&stream->reader, stream->client->fd);
 
@@ -317,7 +317,7 @@ static ssize_t write_some(int fd, const uint8_t *data, size_t length)
 	return write(fd, data, length);
 }
 
-static int write_output(struct run_stream *stream, struct client_error *error)
+static int write_output(struct cmd_stream *stream, struct client_error *error)
 {
 	ssize_t n = write_some(stream->pending_fd, stream->pending, stream->pending_length);
 	int r;
@@ -341,7 +341,7 @@ static int write_output(struct run_stream *stream, struct client_error *error)
 
 enum { POLL_SOCKET, POLL_SIGNALS, POLL_INPUT, POLL_OUTPUT, POLL_COUNT };
 
-static void prepare_poll(const struct run_stream *stream, struct pollfd poll_fds[POLL_COUNT])
+static void prepare_poll(const struct cmd_stream *stream, struct pollfd poll_fds[POLL_COUNT])
 {
 	bool waits = frame_queue_length(&stream->queue) > 0;
 	bool reads = stream->pending_length == 0;
@@ -356,7 +356,7 @@ static void prepare_poll(const struct run_stream *stream, struct pollfd poll_fds
 	poll_fds[POLL_OUTPUT] = (struct pollfd){.fd = reads ? -1 : stream->pending_fd, .events = POLLOUT};
 }
 
-static int turn(struct run_stream *stream, struct client_error *error)
+static int turn(struct cmd_stream *stream, struct client_error *error)
 {
 	struct pollfd poll_fds[POLL_COUNT];
 	int r = 0;
@@ -378,7 +378,7 @@ static int turn(struct run_stream *stream, struct client_error *error)
 	return r;
 }
 
-int run_stream_run(struct run_stream *stream, struct client_error *error)
+int cmd_stream_run(struct cmd_stream *stream, struct client_error *error)
 {
 	int r = take_frames(stream, error);
 

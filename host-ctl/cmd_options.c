@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "host-ctl/run_options.h"
+#include "host-ctl/cmd_options.h"
 #include "common/parse.h"
-#include "common/proto_guest.h"
 #include "host-ctl/cli.h"
+#include "host-ctl/run_request.h"
 #include "host-ctl/text.h"
 #include <errno.h>
 #include <stdarg.h>
@@ -54,7 +54,7 @@ static bool is_utf8(const char *text)
 }
 
 /* Room for it is there: options->env has as many entries as the command line. */
-static int add_env(struct run_options *options, const char *entry, char *error)
+static int add_env(struct cmd_options *options, const char *entry, char *error)
 {
 	const char *equals = strchr(entry, '=');
 	size_t length = equals ? (size_t)(equals - entry) + 1 : 0;
@@ -78,7 +78,7 @@ static int set_text(const char **to, const char *name, const char *value, char *
 	return 0;
 }
 
-static int set_option(struct run_options *options, int option, const char *value, char *error)
+static int set_option(struct cmd_options *options, int option, const char *value, char *error)
 {
 	switch (option) {
 	case OPT_STDIN:
@@ -107,25 +107,25 @@ static int set_option(struct run_options *options, int option, const char *value
 				error, "--timeout wants 1ms to 24h, such as 10s or 500ms, not '%s'", value);
 		return 0;
 	case OPT_MEMORY:
-		if (parse_size(value, 1, INT64_MAX, &options->memory_max) < 0)
-			return refuse(
-				error, "--memory wants a number of bytes, such as 64M, not '%s'", value);
+		if (parse_size(value, RUN_MEMORY_MIN, INT64_MAX, &options->memory_max) < 0)
+			return refuse(error, "--memory wants a size of at least %dK, such as 64M, not '%s'",
+				RUN_MEMORY_MIN / 1024, value);
 		return 0;
 	default:
-		if (parse_u64(value, 1, INT32_MAX, &options->pids_max) < 0)
+		if (parse_u64(value, 1, RUN_PIDS_MAX, &options->pids_max) < 0)
 			return refuse(
-				error, "--pids wants a number from 1 to %d, not '%s'", INT32_MAX, value);
+				error, "--pids wants a number from 1 to %d, not '%s'", RUN_PIDS_MAX, value);
 		return 0;
 	}
 }
 
-int run_options_parse(struct run_options *options, int argc, char **argv, char *error)
+int cmd_options_parse(struct cmd_options *options, int argc, char **argv, char *error)
 {
 	struct cli_parser parser;
 	const char *value;
 	int option, r;
 
-	*options = (struct run_options){0};
+	*options = (struct cmd_options){0};
 	options->env = calloc((size_t)argc, sizeof(*options->env));
 	if (!options->env) {
 		refuse(error, "out of memory");
@@ -147,7 +147,7 @@ int run_options_parse(struct run_options *options, int argc, char **argv, char *
 	return 0;
 }
 
-void run_options_finish(struct run_options *options)
+void cmd_options_finish(struct cmd_options *options)
 {
 	free(options->env);
 	options->env = NULL;
@@ -193,7 +193,7 @@ static bool all_utf8(char *const *strings, size_t count)
 	return true;
 }
 
-static int set_env(json_t *object, const struct run_options *options)
+static int set_env(json_t *object, const struct cmd_options *options)
 {
 	char *const *strings = (char *const *)options->env;
 	json_t *env;
@@ -242,8 +242,8 @@ static int set_string(json_t *object, const char *name, const char *value)
 	return value ? json_object_set_new(object, name, json_string(value)) : 0;
 }
 
-json_t *run_options_request(
-	const struct run_options *options, bool stream_input, const void *input, size_t input_length)
+json_t *cmd_options_request(
+	const struct cmd_options *options, bool stream_input, const void *input, size_t input_length)
 {
 	json_t *object = json_object();
 	bool plain = all_utf8(options->argv, options->argc);

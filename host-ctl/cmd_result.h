@@ -10,8 +10,8 @@
  *   not to be executed            127 when it does not exist, 126 otherwise
  *   could not be started earlier  125 (cgroup, pipes, user, working directory)
  */
-#ifndef HOST_CTL_RUN_RESULT_H
-#define HOST_CTL_RUN_RESULT_H
+#ifndef HOST_CTL_CMD_RESULT_H
+#define HOST_CTL_CMD_RESULT_H
 
 #include "common/frame.h"
 #include "common/proto_guest.h"
@@ -20,14 +20,14 @@
 #include <stdint.h>
 
 enum {
-	RUN_STATUS_TIMED_OUT = 124,
-	RUN_STATUS_FAILED = 125, /* CLI_FAILURE */
-	RUN_STATUS_NOT_EXECUTABLE = 126,
-	RUN_STATUS_NOT_FOUND = 127,
-	RUN_STATUS_SIGNAL = 128,
+	CMD_STATUS_TIMED_OUT = 124,
+	CMD_STATUS_FAILED = 125, /* CLI_FAILURE */
+	CMD_STATUS_NOT_EXECUTABLE = 126,
+	CMD_STATUS_NOT_FOUND = 127,
+	CMD_STATUS_SIGNAL = 128,
 };
 
-struct run_result {
+struct cmd_result {
 	enum agent_exit_kind kind;
 	int code; /* exit status, signal or errno, by kind */
 	enum agent_start_step step;
@@ -35,12 +35,12 @@ struct run_result {
 };
 
 /* 0, or -EPROTO: not of the struct's size, an unknown kind, or a code that the kind cannot have. */
-int run_result_from_frame(struct run_result *result, const struct frame *frame);
+int cmd_result_from_frame(struct cmd_result *result, const struct frame *frame);
 /* From the answer of POST /v1/run. 0 or -EPROTO. */
-int run_result_from_json(struct run_result *result, const json_t *answer);
+int cmd_result_from_json(struct cmd_result *result, const json_t *answer);
 
-int run_result_status(const struct run_result *result);
+int cmd_result_status(const struct cmd_result *result);
 /* The sentence for people, for command argv0; empty when the exit status says it all. */
-void run_result_describe(const struct run_result *result, const char *argv0, char *text, size_t size);
+void cmd_result_describe(const struct cmd_result *result, const char *argv0, char *text, size_t size);
 
 #endif

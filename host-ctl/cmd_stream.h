@@ -6,32 +6,32 @@
  *    one frame is kept. Standard streams are written without changing their flags, which other processes
  *    share: as much at a time as cannot block.
  *  - Standard input is read when the command's window has room (AGENT_STDIN_WINDOW, then STDIN_CREDIT), at
- *    most RUN_STREAM_INPUT bytes ahead.
+ *    most CMD_STREAM_INPUT bytes ahead.
  *  - INT, TERM, HUP, QUIT, USR1 and USR2 go to the command, but those that were ignored at our start. A
- *    second INT within RUN_STREAM_KILL_NS asks for the end of the whole session (KILL); the next one leaves
+ *    second INT within CMD_STREAM_KILL_NS asks for the end of the whole session (KILL); the next one leaves
  *    at once, upon which the daemon destroys the VM.
  *  - A standard output or error whose reader is gone ends the run as a broken pipe ends any program: SIGPIPE.
  */
-#ifndef HOST_CTL_RUN_STREAM_H
-#define HOST_CTL_RUN_STREAM_H
+#ifndef HOST_CTL_CMD_STREAM_H
+#define HOST_CTL_CMD_STREAM_H
 
 #include "common/frame.h"
 #include "host-ctl/client.h"
-#include "host-ctl/run_result.h"
+#include "host-ctl/cmd_result.h"
 #include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 enum {
-	RUN_STREAM_INPUT = AGENT_DATA_MAX,
-	RUN_STREAM_QUEUE = 128 * 1024, /* bytes that wait for the socket: one input frame and signals */
-	RUN_STREAM_WINDOW_MAX = 64 * 1024 * 1024, /* more credit than this is not counted */
-	RUN_STREAM_KILL_NS = 2000000000,
+	CMD_STREAM_INPUT = AGENT_DATA_MAX,
+	CMD_STREAM_QUEUE = 128 * 1024, /* bytes that wait for the socket: one input frame and signals */
+	CMD_STREAM_WINDOW_MAX = 64 * 1024 * 1024, /* more credit than this is not counted */
+	CMD_STREAM_KILL_NS = 2000000000,
 };
 
 /* What stands between a client and the standard streams while a command runs. */
-struct run_stream {
+struct cmd_stream {
 	struct client *client;
 	struct frame_reader reader;
 	struct frame_queue queue;
@@ -47,16 +47,16 @@ struct run_stream {
 	uint64_t first_interrupt_ns;
 	unsigned int interrupts;
 	bool exited, left;
-	struct run_result result;
+	struct cmd_result result;
 };
 
 /*
  * Prepares for the frames of a client that has upgraded. The fds and the client stay the caller's; the
  * client's socket becomes non-blocking, the signals above are blocked. input: -1 for none. 0 or -errno.
  */
-int run_stream_init(struct run_stream *stream, struct client *client, int input, int output, int error);
+int cmd_stream_init(struct cmd_stream *stream, struct client *client, int input, int output, int error);
 /* Restores the signal mask. Takes one whose init failed. */
-void run_stream_finish(struct run_stream *stream);
+void cmd_stream_finish(struct cmd_stream *stream);
 
 /*
  * Runs until the terminal frame. 0: stream->result is set. Otherwise error is set:
@@ -67,6 +67,6 @@ void run_stream_finish(struct run_stream *stream);
  *   -EPROTO      a frame that may not come, output that does not join on, or output missing at the end
  *   -errno       a standard stream or the socket
  */
-int run_stream_run(struct run_stream *stream, struct client_error *error);
+int cmd_stream_run(struct cmd_stream *stream, struct client_error *error);
 
 #endif

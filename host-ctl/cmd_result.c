@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "host-ctl/run_result.h"
+#include "host-ctl/cmd_result.h"
 #include <errno.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -34,7 +34,7 @@ static const char *const steps[] = {
 };
 enum { STEPS = sizeof(steps) / sizeof(steps[0]) };
 
-static bool is_sane(const struct run_result *result)
+static bool is_sane(const struct cmd_result *result)
 {
 	unsigned int kind = result->kind, step = result->step;
 
@@ -42,14 +42,14 @@ static bool is_sane(const struct run_result *result)
 	       result->code <= kinds[kind].maximum && step < STEPS;
 }
 
-int run_result_from_frame(struct run_result *result, const struct frame *frame)
+int cmd_result_from_frame(struct cmd_result *result, const struct frame *frame)
 {
 	struct agent_exit exit;
 
 	if (frame->type != AGENT_EXIT || frame->length != sizeof(exit))
 		return -EPROTO;
 	memcpy(&exit, frame->payload, sizeof(exit));
-	*result = (struct run_result){
+	*result = (struct cmd_result){
 		.kind = exit.kind,
 		.code = exit.code,
 		.step = exit.step,
@@ -69,7 +69,7 @@ static unsigned int find_step(const char *name)
 	return i;
 }
 
-int run_result_from_json(struct run_result *result, const json_t *answer)
+int cmd_result_from_json(struct cmd_result *result, const json_t *answer)
 {
 	const json_t *object = json_object_get(answer, "result");
 	const char *kind = json_string_value(json_object_get(object, "kind"));
@@ -80,7 +80,7 @@ int run_result_from_json(struct run_result *result, const json_t *answer)
 		i++;
 	if (i == KINDS)
 		return -EPROTO;
-	*result = (struct run_result){.kind = i};
+	*result = (struct cmd_result){.kind = i};
 	if (kinds[i].code_field) {
 		code = json_object_get(object, kinds[i].code_field);
 		if (!json_is_integer(code) || json_integer_value(code) < kinds[i].minimum ||
@@ -93,27 +93,27 @@ int run_result_from_json(struct run_result *result, const json_t *answer)
 	return is_sane(result) ? 0 : -EPROTO;
 }
 
-int run_result_status(const struct run_result *result)
+int cmd_result_status(const struct cmd_result *result)
 {
 	switch (result->kind) {
 	case AGENT_EXITED:
 		return result->code;
 	case AGENT_SIGNALLED:
-		return RUN_STATUS_SIGNAL + result->code;
+		return CMD_STATUS_SIGNAL + result->code;
 	case AGENT_TIMED_OUT:
-		return RUN_STATUS_TIMED_OUT;
+		return CMD_STATUS_TIMED_OUT;
 	case AGENT_OUT_OF_MEMORY:
 	case AGENT_KILLED:
-		return RUN_STATUS_SIGNAL + SIGKILL;
+		return CMD_STATUS_SIGNAL + SIGKILL;
 	case AGENT_FAILED_TO_START:
 		if (result->step != AGENT_STEP_EXEC)
-			return RUN_STATUS_FAILED;
-		return result->code == ENOENT ? RUN_STATUS_NOT_FOUND : RUN_STATUS_NOT_EXECUTABLE;
+			return CMD_STATUS_FAILED;
+		return result->code == ENOENT ? CMD_STATUS_NOT_FOUND : CMD_STATUS_NOT_EXECUTABLE;
 	}
-	return RUN_STATUS_FAILED;
+	return CMD_STATUS_FAILED;
 }
 
-static void describe_start(const struct run_result *result, const char *argv0, char *text, size_t size)
+static void describe_start(const struct cmd_result *result, const char *argv0, char *text, size_t size)
 {
 	const char *cause = strerror(result->code);
 
@@ -135,7 +135,7 @@ static void describe_start(const struct run_result *result, const char *argv0, c
 	}
 }
 
-void run_result_describe(const struct run_result *result, const char *argv0, char *text, size_t size)
+void cmd_result_describe(const struct cmd_result *result, const char *argv0, char *text, size_t size)
 {
 	text[0] = '\0';
 	switch (result->kind) {
