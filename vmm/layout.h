@@ -24,7 +24,7 @@
 enum { LAYOUT_CPUS_MAX = 8, LAYOUT_VIRTIO_MAX = 16 /* windows, and pins of the IOAPIC */ };
 
 #define LAYOUT_VIRTIO_BASE 0xd0000000ull
-#define LAYOUT_VIRTIO(index) (LAYOUT_VIRTIO_BASE + (uint64_t)(index) * VIRTIO_MMIO_WINDOW)
+#define LAYOUT_VIRTIO(index) (LAYOUT_VIRTIO_BASE + (uint64_t)(index)*VIRTIO_MMIO_WINDOW)
 
 /* syscon-poweroff: a 32-bit register; writing LAYOUT_POWEROFF_VALUE to it powers off, other values do
  * nothing; reads as zero. */

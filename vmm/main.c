@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The command vmm: one virtual machine, in the foreground. Its exit status is an enum vmm_end. */
+#include "common/io.h"
+#include "common/log.h"
+#include "vmm/config.h"
+#include "vmm/files.h"
+#include "vmm/vm.h"
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static int print_text(const struct config *config)
+{
+	char text[CONFIG_HELP_MAX];
+
+	if (config->action == CONFIG_HELP)
+		config_help(text);
+	else
+		config_version(text);
+	return io_write_all(STDOUT_FILENO, text, strlen(text)) < 0 ? VMM_END_SETUP : 0;
+}
+
+static int run(const struct config *config)
+{
+	char error[FILES_ERROR_MAX];
+	struct files files;
+	struct vm *vm = NULL;
+	int status = VMM_END_SETUP;
+
+	if (files_open(config, &files, error) < 0) {
+		log_error("%s", error);
+		return VMM_END_SETUP;
+	}
+	if (vm_create(config, &files, &vm) == 0)
+		status = (int)vm_run(vm);
+	vm_destroy(vm);
+	files_close(&files);
+	return status;
+}
+
+int main(int argc, char *argv[])
+{
+	char error[CONFIG_ERROR_MAX];
+	struct config config;
+
+	log_init("vmm", LOG_LEVEL_INFO);
+	/* A reader that is gone is an error of write, for whoever wrote. */
+	signal(SIGPIPE, SIG_IGN);
+	if (config_parse(argc, argv, &config, error) < 0) {
+		log_error("%s", error);
+		return VMM_END_USAGE;
+	}
+	if (config.action != CONFIG_RUN)
+		return print_text(&config);
+	log_init("vmm", config.log_level);
+	return run(&config);
+}

@@ -1,0 +1,355 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Sets a VM up and takes it down: one table of steps, in an order that has its reasons. */
+#include "vmm/vm.h"
+#include "common/io.h"
+#include "common/log.h"
+#include "vmm/boot_x86_64.h"
+#include "vmm/virtio/mmio.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/sysinfo.h>
+#include <unistd.h>
+
+static int fail_step(const char *what, int r)
+{
+	log_error("%s: %s", what, strerror(-r));
+	return r;
+}
+
+static int set_up_loop(struct vm *vm)
+{
+	vm->loop = loop_create();
+	vm->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	vm->halt = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (!vm->loop || vm->wake < 0 || vm->halt < 0)
+		return fail_step("cannot make the event loop", -errno);
+	return 0;
+}
+
+static int set_up_memory(struct vm *vm)
+{
+	char error[CONFIG_ERROR_MAX];
+	struct sysinfo host;
+	int r;
+
+	if (sysinfo(&host) < 0)
+		return fail_step("cannot ask for the host's memory", -errno);
+	r = config_check_memory(vm->config, (uint64_t)host.totalram * host.mem_unit, error);
+	if (r < 0) {
+		log_error("%s", error);
+		return r;
+	}
+	r = guest_memory_init(&vm->memory, vm->config->memory);
+	return r < 0 ? fail_step("cannot map the guest's memory", r) : 0;
+}
+
+static int open_kvm(struct vm *vm)
+{
+	char error[KVM_ERROR_MAX];
+	int r = kvm_open(vm->config->kvm, &vm->kvm, error);
+
+	if (r < 0)
+		log_error("%s", error);
+	return r;
+}
+
+static int create_vm(struct vm *vm)
+{
+	vm->fd = kvm_create_vm(&vm->kvm);
+	return vm->fd < 0 ? fail_step("KVM_CREATE_VM", vm->fd) : 0;
+}
+
+static int add_memory(struct vm *vm)
+{
+	int r = 0;
+
+	for (unsigned i = 0; r == 0 && i < vm->memory.count; i++) {
+		const struct guest_region *region = &vm->memory.regions[i];
+
+		r = kvm_set_memory(vm->fd, i, region->base, region->size, region->host);
+	}
+	if (r == 0)
+		r = kvm_set_reserved_pages(vm->fd, LAYOUT_IDENTITY_MAP_BASE, LAYOUT_TSS_BASE);
+	return r < 0 ? fail_step("KVM refused the guest's memory", r) : 0;
+}
+
+/* An IOAPIC has a pin at least. */
+static unsigned pins_of(const struct vm *vm)
+{
+	unsigned devices = vm_count_devices(vm->config);
+
+	return devices > 0 ? devices : 1;
+}
+
+static int split_irqchip(struct vm *vm)
+{
+	int r = kvm_split_irqchip(vm->fd, pins_of(vm));
+
+	return r < 0 ? fail_step("KVM_CAP_SPLIT_IRQCHIP", r) : 0;
+}
+
+static int add_vcpu(struct vm *vm, const struct vcpu_features *features)
+{
+	struct vcpu *vcpu = &vm->vcpus[vm->vcpu_count];
+	int r = vcpu_init(vcpu, &vm->kvm, vm->fd, vm->vcpu_count, &vm->vcpu_machine);
+
+	if (r < 0)
+		return r;
+	vm->vcpu_count++;
+	return vcpu_set_features(vcpu, features, vm->config->cpus);
+}
+
+static int add_vcpus(struct vm *vm)
+{
+	struct vcpu_features *features = NULL;
+	int r = vcpu_install_kick();
+
+	if (r == 0)
+		r = vcpu_features_create(&vm->kvm, &features);
+	while (r == 0 && vm->vcpu_count < vm->config->cpus)
+		r = add_vcpu(vm, features);
+	vcpu_features_destroy(features);
+	if (r == 0)
+		r = vcpu_set_entry(&vm->vcpus[0], vm->entry);
+	return r < 0 ? fail_step("KVM refused a vCPU", r) : 0;
+}
+
+static void read_ioapic(void *context, uint64_t offset, void *data, uint32_t length)
+{
+	ioapic_read(context, offset, data, length);
+}
+
+static void write_ioapic(void *context, uint64_t offset, const void *data, uint32_t length)
+{
+	ioapic_write(context, offset, data, length);
+}
+
+static const struct bus_ops ioapic_bus_ops = {.read = read_ioapic, .write = write_ioapic};
+
+static void end_by_irq(void *context, const char *reason)
+{
+	vm_end(context, VMM_END_KVM, reason);
+}
+
+static int add_interrupts(struct vm *vm)
+{
+	int r = irq_init(&vm->irq, vm_count_devices(vm->config), end_by_irq, vm);
+
+	if (r == 0)
+		r = ioapic_init(&vm->ioapic, pins_of(vm), &irq_ioapic_ops, &vm->irq);
+	if (r == 0)
+		r = bus_add(&vm->mmio, LAYOUT_IOAPIC_BASE, LAYOUT_IOAPIC_SIZE, &ioapic_bus_ops, &vm->ioapic,
+			"ioapic");
+	return r < 0 ? fail_step("cannot make the interrupt controller", r) : 0;
+}
+
+static void read_serial(void *context, uint64_t offset, void *data, uint32_t length)
+{
+	serial_read(context, offset, data, length);
+}
+
+static void write_serial(void *context, uint64_t offset, const void *data, uint32_t length)
+{
+	serial_write(context, offset, data, length);
+}
+
+static const struct bus_ops serial_ops = {.read = read_serial, .write = write_serial};
+
+static void handle_serial_input(void *context, uint32_t events)
+{
+	struct vm *vm = context;
+	uint8_t bytes[SERIAL_FIFO];
+	ssize_t n = read(vm->files->serial_in, bytes, sizeof(bytes));
+
+	(void)events;
+	if (n > 0) {
+		serial_input(&vm->serial, bytes, (size_t)n);
+	} else if (n == 0 || (errno != EAGAIN && errno != EINTR)) {
+		loop_remove(vm->serial_source);
+		vm->serial_source = NULL;
+	}
+}
+
+static int add_serial(struct vm *vm)
+{
+	int r;
+
+	if (vm->files->serial_out < 0)
+		return 0;
+	vm->serial.out = vm->files->serial_out;
+	vm->serial.interrupt = vm->halt;
+	r = bus_add(&vm->ports, LAYOUT_SERIAL_PORT, LAYOUT_SERIAL_PORTS, &serial_ops, &vm->serial, "serial");
+	if (r < 0)
+		return fail_step("cannot add the serial port", r);
+	/* A file cannot be waited for: then there is no input. */
+	if (vm->files->serial_in >= 0)
+		vm->serial_source =
+			loop_add_fd(vm->loop, vm->files->serial_in, EPOLLIN, handle_serial_input, vm);
+	return 0;
+}
+
+static int add_devices(struct vm *vm)
+{
+	int r = ends_add(&vm->ends, &vm->ports, &vm->mmio);
+
+	return r < 0 ? fail_step("cannot add the power registers", r) : vm_add_devices(vm);
+}
+
+static int attach_notifications(struct vm *vm, const struct vm_device *device)
+{
+	unsigned queues = virtio_mmio_queue_count(device->mmio);
+	int r = 0;
+
+	for (unsigned queue = 0; r == 0 && queue < queues; queue++)
+		r = kvm_add_ioeventfd(vm->fd, LAYOUT_VIRTIO(device->pin) + VIRTIO_MMIO_QUEUE_NOTIFY, queue,
+			virtio_mmio_notify_fd(device->mmio, queue));
+	return r;
+}
+
+static int attach_events(struct vm *vm)
+{
+	int r = 0;
+
+	for (unsigned i = 0; r == 0 && i < vm->device_count; i++)
+		r = attach_notifications(vm, &vm->devices[i]);
+	if (r == 0)
+		r = irq_attach(&vm->irq, vm->fd);
+	return r < 0 ? fail_step("KVM refused an eventfd", r) : 0;
+}
+
+static int open_control(struct vm *vm)
+{
+	const char *path = vm->config->control;
+	int r = path ? control_create(path, vm->loop, &vm_control_ops, vm, &vm->control) : 0;
+
+	switch (r) {
+	case 0:
+		break;
+	case -EADDRINUSE:
+		log_error("--control %s: another process listens there; end it or give another path", path);
+		break;
+	case -EEXIST:
+		log_error("--control %s: there is a file that is no socket; give another path", path);
+		break;
+	case -ESOCKTNOSUPPORT:
+	case -ENOTSOCK:
+		log_error("--control %s is not a SOCK_SEQPACKET socket; hand over one that listens", path);
+		break;
+	default:
+		log_error("--control %s cannot be used: %s; give another path", path, strerror(-r));
+	}
+	return r;
+}
+
+static int open_stats(struct vm *vm)
+{
+	/* KVM's own counters are a bonus: kernels before 5.14 have none. */
+	if (vm->config->stats)
+		vm->kvm_stats = kvm_open_stats(vm->vcpus[0].fd);
+	return 0;
+}
+
+/*
+ * What is wrong with files is said before KVM is asked. In KVM: memory slots right after the VM, while
+ * nothing of it is in use (later each waits for an RCU grace period), then the interrupt controller, then
+ * vCPUs; what stands on KVM's buses and routes comes last.
+ */
+static int (*const steps[])(struct vm *vm) = {
+	set_up_loop,
+	set_up_memory,
+	vm_load,
+	open_kvm,
+	create_vm,
+	add_memory,
+	split_irqchip,
+	add_vcpus,
+	add_interrupts,
+	add_serial,
+	add_devices,
+	attach_events,
+	open_stats,
+	open_control,
+};
+
+static void end_by_guest(void *context, enum vmm_end end, const char *reason)
+{
+	vm_end(context, end, reason);
+}
+
+static void wake_loop(void *context)
+{
+	const struct vm *vm = context;
+
+	eventfd_write(vm->wake, 1);
+}
+
+static void init(struct vm *vm, const struct config *config, struct files *files)
+{
+	vm->config = config;
+	vm->files = files;
+	stats_note(&vm->stats, STATS_PROCESS);
+	vm->wake = vm->halt = vm->fd = vm->kvm_stats = vm->kvm.fd = -1;
+	vm->ends = (struct ends){.end = end_by_guest, .context = vm};
+	vm->vcpu_machine = (struct vcpu_machine){
+		.ports = &vm->ports,
+		.mmio = &vm->mmio,
+		.stats = &vm->stats,
+		.context = vm,
+		.end = end_by_guest,
+		.stands = wake_loop,
+	};
+	pthread_mutex_init(&vm->end_lock, NULL);
+	bus_init(&vm->ports);
+	bus_init(&vm->mmio);
+	serial_init(&vm->serial, -1, -1);
+}
+
+int vm_create(const struct config *config, struct files *files, struct vm **out)
+{
+	struct boot_state entry;
+	struct vm *vm = calloc(1, sizeof(*vm));
+	int r = 0;
+
+	if (!vm)
+		return fail_step("cannot make a VM", -ENOMEM);
+	init(vm, config, files);
+	vm->entry = &entry;
+	for (size_t i = 0; r == 0 && i < sizeof(steps) / sizeof(steps[0]); i++)
+		r = steps[i](vm);
+	vm->entry = NULL;
+	if (r < 0)
+		goto fail;
+	stats_note(&vm->stats, STATS_SET_UP);
+	*out = vm;
+	return 0;
+fail:
+	vm_destroy(vm);
+	return r;
+}
+
+void vm_destroy(struct vm *vm)
+{
+	if (!vm)
+		return;
+	for (unsigned i = 0; i < vm->vcpu_count; i++)
+		vcpu_finish(&vm->vcpus[i]);
+	vm_remove_devices(vm);
+	control_destroy(vm->control);
+	serial_finish(&vm->serial);
+	irq_finish(&vm->irq);
+	ioapic_finish(&vm->ioapic);
+	loop_destroy(vm->loop);
+	fd_close(&vm->kvm_stats);
+	fd_close(&vm->fd);
+	kvm_close(&vm->kvm);
+	guest_memory_finish(&vm->memory);
+	fd_close(&vm->wake);
+	fd_close(&vm->halt);
+	bus_finish(&vm->ports);
+	bus_finish(&vm->mmio);
+	pthread_mutex_destroy(&vm->end_lock);
+	free(vm);
+}

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One virtual machine, from a checked configuration to its end.
+ *
+ *   STARTING --vm_run--> RUNNING <--resume-- PAUSED
+ *                           | `----pause---->  |
+ *                           `-----> ENDED <----'     by the guest, KVM, a signal or the control socket
+ *
+ * Threads: the caller's runs the loop (control socket, signals, virtqueues, streams); each vCPU has its own,
+ * on which it answers registers and ports. vm_end may be called on all of them.
+ */
+#ifndef VMM_VM_H
+#define VMM_VM_H
+
+#include "common/loop.h"
+#include "common/proto_vmm.h"
+#include "vmm/bus.h"
+#include "vmm/config.h"
+#include "vmm/control.h"
+#include "vmm/ends.h"
+#include "vmm/files.h"
+#include "vmm/ioapic.h"
+#include "vmm/irq.h"
+#include "vmm/kvm.h"
+#include "vmm/layout.h"
+#include "vmm/memory.h"
+#include "vmm/serial.h"
+#include "vmm/stats.h"
+#include "vmm/vcpu.h"
+#include "vmm/vsock_unix.h"
+#include <pthread.h>
+#include <stdbool.h>
+
+struct boot_state;
+struct virtio_device;
+struct vm;
+
+/* A device, its transport and its line: number N in the device tree, on the bus and at the IOAPIC. */
+struct vm_device {
+	struct vm *vm;
+	unsigned pin;
+	struct virtio_mmio *mmio;
+};
+
+struct vm {
+	const struct config *config;
+	struct files *files;
+	struct stats stats;
+
+	struct loop *loop;
+	int wake; /* eventfd: a vCPU stands, or the VM has ended */
+	int halt; /* eventfd, readable while the vCPUs must stand: nobody may wait on their threads */
+
+	struct guest_memory memory;
+	struct kvm kvm;
+	int fd, kvm_stats;
+	struct bus ports, mmio;
+	struct irq irq;
+	struct ioapic ioapic;
+	struct ends ends;
+	struct serial serial;
+	struct loop_source *serial_source;
+	struct vm_device devices[LAYOUT_VIRTIO_MAX];
+	unsigned device_count;
+	struct virtio_device *vsock; /* one of the devices', NULL: none */
+	struct vsock_unix *vsock_unix;
+	struct vcpu_machine vcpu_machine;
+	struct vcpu vcpus[LAYOUT_CPUS_MAX];
+	unsigned vcpu_count;
+	struct boot_state *entry; /* how the first vCPU starts; during set-up only */
+	struct control *control;
+
+	enum vmm_state state;	/* loop's thread only, as is what follows */
+	control_done_fn paused; /* a pause is under way; NULL: none */
+	void *paused_context;
+
+	pthread_mutex_t end_lock; /* over how it ended */
+	bool ended;
+	enum vmm_end end;
+	char reason[VMM_MESSAGE_TEXT];
+};
+
+/*
+ * Sets up everything, in the order of the table in vm.c; no guest instruction runs. config and files must
+ * outlive it; fds that were handed on are set to -1 in files. 0, or -errno after one line on standard error
+ * that says what was refused and how to mend it.
+ */
+int vm_create(const struct config *config, struct files *files, struct vm **out);
+/* Runs to the end, tells the parent, prints the statistics. SIGTERM and SIGINT end it. Once. */
+enum vmm_end vm_run(struct vm *vm);
+/* Takes NULL. */
+void vm_destroy(struct vm *vm);
+
+/* The VM ends now; only the first call counts. Any thread. */
+void vm_end(struct vm *vm, enum vmm_end end, const char *reason);
+
+/* vm_devices.c: makes the devices that the configuration asks for and puts them on the bus. 0 or -errno,
+ * logged. */
+int vm_add_devices(struct vm *vm);
+unsigned vm_count_devices(const struct config *config);
+void vm_remove_devices(struct vm *vm);
+
+/* vm_boot.c: puts the kernel and what it needs into guest memory and fills vm->entry. 0 or -errno, logged. */
+int vm_load(struct vm *vm);
+
+/* vm_run.c: what the control socket asks for; context is a struct vm. */
+extern const struct control_ops vm_control_ops;
+/* All counters now. */
+void vm_collect_stats(struct vm *vm, struct stats_counts *counts);
+
+#endif

@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The devices of the machine, in the one table below; their order is that of their windows and pins, so that
+ * disks come first and are called vda, vdb, ... whatever else there is.
+ */
+#include "common/log.h"
+#include "vmm/virtio/blk.h"
+#include "vmm/virtio/mmio.h"
+#include "vmm/virtio/rng.h"
+#include "vmm/virtio/vsock.h"
+#include "vmm/vm.h"
+#include <errno.h>
+#include <string.h>
+
+static unsigned count_disks(const struct config *config)
+{
+	return config->disk_count;
+}
+
+static int create_disk(struct vm *vm, unsigned index, struct virtio_device **out)
+{
+	const struct config_disk *disk = &vm->config->disks[index];
+	struct blk_config config = {
+		.fd = vm->files->disks[index], .read_only = disk->read_only, .id = disk->id};
+	int r;
+
+	vm->files->disks[index] = -1;
+	r = blk_create(&config, out);
+	if (r < 0)
+		log_error("--disk %s cannot be used: %s; give another file", disk->path, strerror(-r));
+	return r;
+}
+
+static unsigned count_vsock(const struct config *config)
+{
+	return config_has_vsock(config) ? 1 : 0;
+}
+
+/*
+ * A guest's connection: to the Unix socket beside --vsock, or else to whoever holds the control socket. The
+ * first one is the agent's and ends the boot.
+ */
+static int accept_stream(void *context, uint32_t host_port)
+{
+	struct vm *vm = context;
+	int r = -ECONNREFUSED;
+
+	if (vm->stats.moments[STATS_BOOTED] == 0) {
+		stats_note(&vm->stats, STATS_BOOTED);
+		vm_collect_stats(vm, &vm->stats.booted);
+	}
+	if (vm->vsock_unix)
+		r = vsock_unix_accept(vm->vsock_unix, host_port);
+	if (r < 0 && vm->control)
+		r = control_offer_stream(vm->control, host_port);
+	return r;
+}
+
+static int listen_vsock(struct vm *vm)
+{
+	const char *path = vm->config->vsock;
+	int r = vsock_unix_create(path, vm->loop, &vm->vsock_unix);
+
+	switch (r) {
+	case 0:
+		break;
+	case -EADDRINUSE:
+		log_error("--vsock %s: another process listens there; end it or give another path", path);
+		break;
+	case -EEXIST:
+		log_error("--vsock %s: there is a file that is no socket; give another path", path);
+		break;
+	default:
+		log_error("--vsock %s: cannot listen there: %s; give another path", path, strerror(-r));
+	}
+	return r;
+}
+
+static int create_vsock(struct vm *vm, unsigned index, struct virtio_device **out)
+{
+	struct vsock_config config = {
+		.cid = vm->config->vsock_cid, .loop = vm->loop, .accept = accept_stream, .context = vm};
+	int r = vm->config->vsock ? listen_vsock(vm) : 0;
+
+	(void)index;
+	if (r < 0)
+		return r;
+	r = vsock_create(&config, out);
+	if (r < 0) {
+		log_error("cannot make a vsock device with CID %u: %s", config.cid, strerror(-r));
+		return r;
+	}
+	vm->vsock = *out;
+	if (vm->vsock_unix)
+		vsock_unix_attach(vm->vsock_unix, vm->vsock);
+	return 0;
+}
+
+static unsigned count_rng(const struct config *config)
+{
+	(void)config;
+	return 1;
+}
+
+static int create_rng(struct vm *vm, unsigned index, struct virtio_device **out)
+{
+	int r = rng_create(out);
+
+	(void)vm;
+	(void)index;
+	if (r < 0)
+		log_error("cannot make an rng device: %s", strerror(-r));
+	return r;
+}
+
+/* create logs why it fails. */
+static const struct {
+	unsigned (*count)(const struct config *config);
+	int (*create)(struct vm *vm, unsigned index, struct virtio_device **out);
+} device_kinds[] = {
+	{count_disks, create_disk},
+	{count_vsock, create_vsock},
+	{count_rng, create_rng},
+};
+enum { DEVICE_KINDS = sizeof(device_kinds) / sizeof(device_kinds[0]) };
+
+_Static_assert((int)CONFIG_DISKS_MAX + 2 <= (int)LAYOUT_VIRTIO_MAX, "every device has a window");
+_Static_assert((int)LAYOUT_VIRTIO_MAX <= (int)IOAPIC_PINS_MAX, "every device has a pin");
+_Static_assert((int)LAYOUT_VIRTIO_MAX <= (int)STATS_DEVICES_MAX, "every device is counted");
+_Static_assert((int)LAYOUT_VIRTIO_MAX + 3 <= (int)BUS_WINDOWS_MAX, "every device is on the bus");
+
+unsigned vm_count_devices(const struct config *config)
+{
+	unsigned count = 0;
+
+	for (unsigned i = 0; i < DEVICE_KINDS; i++)
+		count += device_kinds[i].count(config);
+	return count;
+}
+
+static void raise_line(void *context)
+{
+	struct vm_device *device = context;
+
+	ioapic_raise(&device->vm->ioapic, device->pin);
+}
+
+static void end_by_fault(void *context, const char *reason)
+{
+	struct vm_device *device = context;
+
+	vm_end(device->vm, VMM_END_GUEST_FAULT, reason);
+}
+
+static void read_window(void *context, uint64_t offset, void *data, uint32_t length)
+{
+	virtio_mmio_read(context, offset, data, length);
+}
+
+static void write_window(void *context, uint64_t offset, const void *data, uint32_t length)
+{
+	virtio_mmio_write(context, offset, data, length);
+}
+
+static const struct bus_ops window_ops = {.read = read_window, .write = write_window};
+
+static int add_device(struct vm *vm, struct virtio_device *virtio)
+{
+	struct vm_device *device = &vm->devices[vm->device_count];
+	struct virtio_machine machine = {.context = device, .interrupt = raise_line, .fault = end_by_fault};
+	int r;
+
+	*device = (struct vm_device){.vm = vm, .pin = vm->device_count};
+	r = virtio_mmio_create(virtio, &vm->memory, vm->loop, &machine, &device->mmio);
+	if (r == 0) {
+		vm->device_count++;
+		r = bus_add(&vm->mmio, LAYOUT_VIRTIO(device->pin), VIRTIO_MMIO_WINDOW, &window_ops,
+			device->mmio, virtio_mmio_name(device->mmio));
+	}
+	if (r < 0)
+		log_error("cannot add device %u: %s", device->pin, strerror(-r));
+	return r;
+}
+
+static int add_kind(struct vm *vm, unsigned kind)
+{
+	unsigned count = device_kinds[kind].count(vm->config);
+
+	for (unsigned i = 0; i < count; i++) {
+		struct virtio_device *virtio;
+		int r = device_kinds[kind].create(vm, i, &virtio);
+
+		if (r == 0)
+			r = add_device(vm, virtio);
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
+int vm_add_devices(struct vm *vm)
+{
+	int r = 0;
+
+	for (unsigned kind = 0; r == 0 && kind < DEVICE_KINDS; kind++)
+		r = add_kind(vm, kind);
+	return r;
+}
+
+void vm_remove_devices(struct vm *vm)
+{
+	/* Streams that are being opened end now, and say so to whoever asked for them. */
+	vm->vsock = NULL;
+	while (vm->device_count > 0)
+		virtio_mmio_destroy(vm->devices[--vm->device_count].mmio);
+	vsock_unix_destroy(vm->vsock_unix);
+	vm->vsock_unix = NULL;
+}

@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A VM's life after set-up: running, pausing, ending, and what the control socket asks for. */
+#include "common/io.h"
+#include "common/log.h"
+#include "vmm/virtio/mmio.h"
+#include "vmm/virtio/vsock.h"
+#include "vmm/vm.h"
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+static void wish_all(struct vm *vm, enum vcpu_wish wish)
+{
+	for (unsigned i = 0; i < vm->vcpu_count; i++)
+		vcpu_wish(&vm->vcpus[i], wish);
+}
+
+static bool all_stand(struct vm *vm)
+{
+	for (unsigned i = 0; i < vm->vcpu_count; i++)
+		if (!vcpu_stands(&vm->vcpus[i]))
+			return false;
+	return true;
+}
+
+void vm_end(struct vm *vm, enum vmm_end end, const char *reason)
+{
+	bool first;
+
+	pthread_mutex_lock(&vm->end_lock);
+	first = !vm->ended;
+	if (first) {
+		vm->ended = true;
+		vm->end = end;
+		snprintf(vm->reason, sizeof(vm->reason), "%s", reason);
+	}
+	pthread_mutex_unlock(&vm->end_lock);
+	if (!first)
+		return;
+	eventfd_write(vm->halt, 1);
+	wish_all(vm, VCPU_QUIT);
+	eventfd_write(vm->wake, 1);
+}
+
+static bool has_ended(struct vm *vm)
+{
+	bool ended;
+
+	pthread_mutex_lock(&vm->end_lock);
+	ended = vm->ended;
+	pthread_mutex_unlock(&vm->end_lock);
+	return ended;
+}
+
+static void finish_pause(struct vm *vm, int status)
+{
+	control_done_fn paused = vm->paused;
+
+	vm->paused = NULL;
+	if (paused)
+		paused(vm->paused_context, status);
+}
+
+static void handle_wake(void *context, uint32_t events)
+{
+	struct vm *vm = context;
+	eventfd_t count;
+
+	(void)events;
+	eventfd_read(vm->wake, &count);
+	if (!all_stand(vm))
+		return;
+	if (has_ended(vm)) {
+		vm->state = VMM_STATE_ENDED;
+		finish_pause(vm, -ECONNRESET);
+		loop_stop(vm->loop, 0);
+	} else if (vm->paused) {
+		vm->state = VMM_STATE_PAUSED;
+		finish_pause(vm, 0);
+	}
+}
+
+static void handle_signal(void *context, const struct signalfd_siginfo *info)
+{
+	vm_end(context, VMM_END_KILLED, info->ssi_signo == SIGINT ? "ended by SIGINT" : "ended by SIGTERM");
+}
+
+static void get_status(void *context, enum vmm_state *state, uint64_t *exits, uint64_t *guest_cpu_ns)
+{
+	struct vm *vm = context;
+
+	*state = vm->state;
+	*exits = stats_exits(&vm->stats);
+	*guest_cpu_ns = vm->stats.booted.cpu_ns;
+	for (unsigned i = 0; *guest_cpu_ns == 0 && i < vm->vcpu_count; i++)
+		*guest_cpu_ns += vcpu_cpu_ns(&vm->vcpus[i]);
+}
+
+static int pause_vm(void *context, control_done_fn done, void *done_context)
+{
+	struct vm *vm = context;
+
+	if (vm->state == VMM_STATE_PAUSED)
+		return 1;
+	if (vm->paused)
+		return -EALREADY;
+	if (has_ended(vm))
+		return -ESRCH;
+	vm->paused = done;
+	vm->paused_context = done_context;
+	eventfd_write(vm->halt, 1);
+	wish_all(vm, VCPU_STAND);
+	/* They may stand already. */
+	eventfd_write(vm->wake, 1);
+	return 0;
+}
+
+static int resume_vm(void *context)
+{
+	struct vm *vm = context;
+	eventfd_t count;
+
+	if (vm->paused)
+		return -EBUSY;
+	if (has_ended(vm))
+		return -ESRCH;
+	if (vm->state == VMM_STATE_RUNNING)
+		return 0;
+	eventfd_read(vm->halt, &count);
+	vm->state = VMM_STATE_RUNNING;
+	wish_all(vm, VCPU_RUN);
+	return 0;
+}
+
+static void kill_vm(void *context)
+{
+	vm_end(context, VMM_END_KILLED, "ended by the control socket");
+}
+
+static int connect_guest(void *context, uint32_t port, int fd, control_done_fn done, void *done_context)
+{
+	struct vm *vm = context;
+
+	if (vm->vsock)
+		return vsock_connect(vm->vsock, port, fd, done, done_context);
+	fd_close(&fd);
+	return -ENODEV;
+}
+
+const struct control_ops vm_control_ops = {
+	.status = get_status,
+	.pause = pause_vm,
+	.resume = resume_vm,
+	.kill = kill_vm,
+	.connect = connect_guest,
+};
+
+void vm_collect_stats(struct vm *vm, struct stats_counts *counts)
+{
+	stats_collect(&vm->stats, &vm->ports, &vm->mmio, counts);
+	if (vm->kvm_stats >= 0)
+		kvm_read_stat(vm->kvm_stats, "exits", &counts->in_kvm);
+	for (unsigned i = 0; i < vm->vcpu_count; i++)
+		counts->cpu_ns += vcpu_cpu_ns(&vm->vcpus[i]);
+	counts->device_count = vm->device_count;
+	for (unsigned i = 0; i < vm->device_count; i++) {
+		counts->devices[i].name = virtio_mmio_name(vm->devices[i].mmio);
+		counts->devices[i].counts = virtio_mmio_stats(vm->devices[i].mmio);
+	}
+}
+
+static void print_stats(struct vm *vm)
+{
+	struct stats_counts *counts = calloc(1, sizeof(*counts));
+	bool json = vm->config->stats_file != NULL;
+	int r = -ENOMEM;
+
+	if (counts) {
+		vm_collect_stats(vm, counts);
+		r = stats_print(json ? vm->files->stats : STDERR_FILENO, json, &vm->stats, counts, &vm->ports,
+			&vm->mmio);
+	}
+	if (r < 0)
+		log_error("--stats: cannot be written: %s", strerror(-r));
+	free(counts);
+}
+
+static void report_end(struct vm *vm)
+{
+	bool orderly = vm->end == VMM_END_POWEROFF || vm->end == VMM_END_REBOOT || vm->end == VMM_END_KILLED;
+
+	stats_note(&vm->stats, STATS_ENDED);
+	if (vm->control)
+		control_ended(vm->control, vm->end, vm->reason);
+	log_at(orderly ? LOG_LEVEL_INFO : LOG_LEVEL_ERROR, "%s", vm->reason);
+	if (vm->config->stats)
+		print_stats(vm);
+}
+
+static int start(struct vm *vm)
+{
+	static const int signals[] = {SIGTERM, SIGINT};
+
+	for (size_t i = 0; i < sizeof(signals) / sizeof(signals[0]); i++)
+		if (!loop_add_signal(vm->loop, signals[i], handle_signal, vm))
+			return -errno;
+	if (!loop_add_fd(vm->loop, vm->wake, EPOLLIN, handle_wake, vm))
+		return -errno;
+	for (unsigned i = 0; i < vm->vcpu_count; i++) {
+		int r = vcpu_start(&vm->vcpus[i]);
+
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
+enum vmm_end vm_run(struct vm *vm)
+{
+	int r = start(vm);
+
+	if (r < 0) {
+		log_error("cannot start the vCPUs' threads: %s", strerror(-r));
+		return VMM_END_SETUP;
+	}
+	vm->state = VMM_STATE_RUNNING;
+	if (vm->control)
+		control_state_changed(vm->control);
+	stats_note(&vm->stats, STATS_RUN);
+	wish_all(vm, VCPU_RUN);
+	r = loop_run(vm->loop);
+	if (r < 0) {
+		log_error("the event loop failed: %s", strerror(-r));
+		vm_end(vm, VMM_END_KVM, "the event loop failed");
+	}
+	report_end(vm);
+	return vm->end;
+}
