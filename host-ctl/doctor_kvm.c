@@ -237,7 +237,7 @@ void doctor_judge_int3(const struct guest_figures *figures, struct doctor_findin
 void doctor_judge_xsave(const struct guest_figures *figures, struct doctor_finding *finding)
 {
 	if (figures->xsave.end != GUEST_FINISHED) {
-		judge_failure(&figures->xsave, "`xsave` and `xrstor` at CPL 0", finding);
+		judge_failure(&figures->xsave, "`xrstor` at CPL 0", finding);
 	} else if (figures->restored != 1) {
 		doctor_find(finding, DOCTOR_FAIL, "`xrstor` does not bring back what `xsave` saved");
 		mend_unsound(finding);
