@@ -18,8 +18,8 @@ struct virtio_device;
 struct vsock_unix;
 
 enum {
-	VSOCK_UNIX_LINE_MAX = 32, /* newline included */
-	VSOCK_UNIX_CLIENTS_MAX = 64 /* that have not been joined yet */,
+	VSOCK_UNIX_LINE_MAX = 32,    /* newline included */
+	VSOCK_UNIX_CLIENTS_MAX = 64, /* that have not been joined yet */
 };
 
 /*
