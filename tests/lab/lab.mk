@@ -4,6 +4,8 @@ LAB_DIR := tests/lab
 LIMIT ?= 600
 MEM ?= 4096
 
+LINT_SRCS += $(LAB_DIR)/kvm-api.c
+
 .PHONY: lab lab-prepare check-lab
 
 ## make lab CMD='…'  run a bash line in the lab (LIMIT= seconds, MEM= MiB, OUT= folder for /results)
