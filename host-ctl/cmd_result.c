@@ -93,6 +93,20 @@ int cmd_result_from_json(struct cmd_result *result, const json_t *answer)
 	return is_sane(result) ? 0 : -EPROTO;
 }
 
+/* What the caller asked for and cannot be had, apart from what the guest could not do. */
+static int start_status(const struct cmd_result *result)
+{
+	switch (result->step) {
+	case AGENT_STEP_EXEC:
+		return result->code == ENOENT ? CMD_STATUS_NOT_FOUND : CMD_STATUS_NOT_EXECUTABLE;
+	case AGENT_STEP_USER:
+	case AGENT_STEP_CWD:
+		return CMD_STATUS_NOT_EXECUTABLE;
+	default:
+		return CMD_STATUS_FAILED;
+	}
+}
+
 int cmd_result_status(const struct cmd_result *result)
 {
 	switch (result->kind) {
@@ -106,33 +120,9 @@ int cmd_result_status(const struct cmd_result *result)
 	case AGENT_KILLED:
 		return CMD_STATUS_SIGNAL + SIGKILL;
 	case AGENT_FAILED_TO_START:
-		if (result->step != AGENT_STEP_EXEC)
-			return CMD_STATUS_FAILED;
-		return result->code == ENOENT ? CMD_STATUS_NOT_FOUND : CMD_STATUS_NOT_EXECUTABLE;
+		return start_status(result);
 	}
 	return CMD_STATUS_FAILED;
-}
-
-static void describe_start(const struct cmd_result *result, const char *argv0, char *text, size_t size)
-{
-	const char *cause = strerror(result->code);
-
-	switch (result->step) {
-	case AGENT_STEP_EXEC:
-		snprintf(text, size, "cannot execute '%s': %s", argv0, cause);
-		break;
-	case AGENT_STEP_USER:
-		snprintf(text, size, "cannot become the user: %s",
-			result->code == ENOENT ? "no such user in the guest" : cause);
-		break;
-	case AGENT_STEP_CWD:
-		snprintf(text, size, "cannot enter the working directory: %s", cause);
-		break;
-	default:
-		snprintf(text, size, "the guest cannot start '%s' (step %s): %s", argv0, steps[result->step],
-			cause);
-		break;
-	}
 }
 
 void cmd_result_describe(const struct cmd_result *result, const char *argv0, char *text, size_t size)
@@ -143,16 +133,17 @@ void cmd_result_describe(const struct cmd_result *result, const char *argv0, cha
 	case AGENT_SIGNALLED:
 		break;
 	case AGENT_TIMED_OUT:
-		snprintf(text, size, "'%s' did not end within its time limit and was ended", argv0);
+		snprintf(text, size, "timed out: %s did not end in time and was ended", argv0);
 		break;
 	case AGENT_OUT_OF_MEMORY:
-		snprintf(text, size, "'%s' ran out of memory and was ended", argv0);
+		snprintf(text, size, "out of memory: %s was ended", argv0);
 		break;
 	case AGENT_KILLED:
-		snprintf(text, size, "'%s' was killed", argv0);
+		snprintf(text, size, "killed: %s was ended", argv0);
 		break;
 	case AGENT_FAILED_TO_START:
-		describe_start(result, argv0, text, size);
+		snprintf(text, size, "failed to start: %s: %s (step: %s)", argv0, strerror(result->code),
+			steps[result->step]);
 		break;
 	}
 }

@@ -7,8 +7,8 @@
  *   signalled(n)                  128 + n
  *   timed out                     124
  *   out of memory, killed         137 (128 + SIGKILL)
- *   not to be executed            127 when it does not exist, 126 otherwise
- *   could not be started earlier  125 (cgroup, pipes, user, working directory)
+ *   failed to start               127 when the command does not exist; 126 when it cannot be executed, or the
+ *                                 user or the working directory cannot be had; 125 when the guest failed
  */
 #ifndef HOST_CTL_CMD_RESULT_H
 #define HOST_CTL_CMD_RESULT_H
