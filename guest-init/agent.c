@@ -1,0 +1,391 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "guest-init/agent.h"
+#include "common/io.h"
+#include "common/log.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <linux/vm_sockets.h>
+
+#ifndef GRND_INSECURE
+#define GRND_INSECURE 4
+#endif
+
+struct agent {
+	struct agent_config config;
+	struct loop_source *listener;
+	bool listening; /* false while there were no fds or memory for one more stream */
+	bool identified;
+	struct agent_hello hello;
+	struct cgroup_set groups;
+	struct sessions *sessions;
+	struct stream streams[AGENT_STREAMS_MAX];
+};
+
+struct loop *agent_loop(struct agent *agent)
+{
+	return agent->config.loop;
+}
+
+/* ---- control ---- */
+
+void agent_greet(struct agent *agent, struct stream *stream)
+{
+	const struct warnings *warnings = agent->config.warnings;
+
+	agent->hello.warnings_length = (uint32_t)warnings->length;
+	stream->kind = STREAM_CONTROL;
+	stream_send(
+		stream, AGENT_HELLO, &agent->hello, sizeof(agent->hello), warnings->text, warnings->length);
+}
+
+static void handle_control(struct agent *agent, struct stream *stream, const struct frame *frame)
+{
+	struct agent_control control;
+
+	memcpy(&control, frame->payload, sizeof(control));
+	if (control.reserved != 0)
+		stream_refuse(stream, EPROTO, "CONTROL: reserved is not zero");
+	else if (control.version != AGENT_PROTO_VERSION)
+		stream_refuse(stream, EPROTONOSUPPORT, "CONTROL: this guest speaks version 1");
+	else
+		agent_greet(agent, stream);
+}
+
+static void handle_identity(struct agent *agent, struct stream *stream, const struct frame *frame)
+{
+	struct agent_status status = {0};
+	struct agent_identity identity;
+	const char *step = "";
+	int r;
+
+	memcpy(&identity, frame->payload, sizeof(identity));
+	if (identity_check(&identity) < 0) {
+		stream_refuse(stream, EPROTO, "IDENTITY: the host name is not one");
+		return;
+	}
+	r = identity_apply(&identity, agent->config.identity, agent->config.identity_context, &step);
+	explicit_bzero(&identity, sizeof(identity));
+	agent->identified = r == 0;
+	if (r == 0)
+		step = "";
+	else
+		log_error("identity: %s: %s", step, strerror(-r));
+	status.status = -r;
+	status.text_length = (uint32_t)strlen(step);
+	stream_send(stream, AGENT_IDENTITY_DONE, &status, sizeof(status), step, status.text_length);
+}
+
+static void handle_shutdown(struct agent *agent, struct stream *stream, const struct frame *frame)
+{
+	struct agent_shutdown shutdown;
+
+	memcpy(&shutdown, frame->payload, sizeof(shutdown));
+	if (shutdown.reserved != 0 || shutdown.grace_ms > AGENT_SHUTDOWN_GRACE_MAX_MS)
+		stream_refuse(stream, EPROTO, "SHUTDOWN: the grace is too long, or reserved is not zero");
+	else
+		agent->config.shutdown(agent->config.shutdown_context, shutdown.grace_ms);
+}
+
+/* ---- sessions ---- */
+
+static void send_started(struct stream *stream, const struct session *session)
+{
+	struct agent_started started = {
+		.session = session->id,
+		.pid = (uint32_t)session->pid,
+		.stdin_offset = session->in.ring.end,
+	};
+
+	if (session->pid == 0)
+		return; /* failed to start: EXIT alone says so */
+	if (session->in.open && !session->in.eof)
+		started.stdin_credit = (uint32_t)(session->in.allowed - session->in.ring.end);
+	stream_send(stream, AGENT_STARTED, &started, sizeof(started), NULL, 0);
+}
+
+static void handle_new(struct agent *agent, struct stream *stream, const struct frame *frame)
+{
+	struct agent_new_view view;
+	struct session *session;
+	const char *why;
+	int r = frame_parse_new(frame, &view, &why);
+
+	if (r == 0 && !agent->identified) {
+		r = -EPERM;
+		why = "NEW: this guest has no identity yet (IDENTITY comes first)";
+	}
+	if (r == 0)
+		r = session_start(agent->sessions, &view, &session, &why);
+	if (r == 0)
+		r = session_attach(session, &stream->link, 0, 0, &why);
+	if (r < 0) {
+		stream_refuse(stream, -r, why);
+		return;
+	}
+	stream_bind(stream, session);
+	send_started(stream, session);
+}
+
+static void handle_attach(struct agent *agent, struct stream *stream, const struct frame *frame)
+{
+	struct agent_attach attach;
+	struct session *session;
+	const char *why = "ATTACH: no such session";
+	int r = -ENOENT;
+
+	memcpy(&attach, frame->payload, sizeof(attach));
+	session = sessions_find(agent->sessions, attach.session);
+	if (session)
+		r = session_attach(session, &stream->link, attach.stdout_offset, attach.stderr_offset, &why);
+	if (r < 0) {
+		stream_refuse(stream, -r, why);
+		return;
+	}
+	stream_bind(stream, session);
+	send_started(stream, session);
+}
+
+static void handle_stdin(struct agent *agent, struct stream *stream, const struct frame *frame)
+{
+	const char *why;
+
+	(void)agent;
+	if (session_put_stdin(stream->session, frame->payload, frame->length, &why) < 0)
+		stream_refuse(stream, EPROTO, why);
+}
+
+static void handle_stdin_eof(struct agent *agent, struct stream *stream, const struct frame *frame)
+{
+	const char *why;
+
+	(void)agent;
+	(void)frame;
+	if (session_end_stdin(stream->session, &why) < 0)
+		stream_refuse(stream, EPROTO, why);
+}
+
+static void handle_signal(struct agent *agent, struct stream *stream, const struct frame *frame)
+{
+	struct agent_signal signal;
+
+	(void)agent;
+	memcpy(&signal, frame->payload, sizeof(signal));
+	if (signal.signal < 1 || signal.signal > 64 || signal.reserved != 0)
+		stream_refuse(stream, EPROTO, "SIGNAL: not 1..64, or reserved is not zero");
+	else
+		session_signal(stream->session, (int)signal.signal);
+}
+
+static void handle_resize(struct agent *agent, struct stream *stream, const struct frame *frame)
+{
+	(void)agent;
+	(void)frame;
+	stream_refuse(stream, EPROTO, "RESIZE: this session has no tty");
+}
+
+static void handle_kill(struct agent *agent, struct stream *stream, const struct frame *frame)
+{
+	(void)agent;
+	(void)frame;
+	session_end(stream->session, AGENT_KILLED);
+}
+
+/* ---- frames ---- */
+
+/* Which frame may come on which kind of stream, and how long it may be. What is not here is refused. */
+static const struct rule {
+	uint8_t type;
+	uint8_t kinds; /* of enum stream_kind */
+	uint32_t minimum, maximum;
+	void (*handle)(struct agent *agent, struct stream *stream, const struct frame *frame);
+} rules[] = {
+	{AGENT_CONTROL, STREAM_FRESH | STREAM_CONTROL, sizeof(struct agent_control),
+		sizeof(struct agent_control), handle_control},
+	{AGENT_NEW, STREAM_FRESH, 0, AGENT_FRAME_MAX, handle_new},
+	{AGENT_ATTACH, STREAM_FRESH, sizeof(struct agent_attach), sizeof(struct agent_attach), handle_attach},
+	{AGENT_IDENTITY, STREAM_CONTROL, sizeof(struct agent_identity), sizeof(struct agent_identity),
+		handle_identity},
+	{AGENT_SHUTDOWN, STREAM_CONTROL, sizeof(struct agent_shutdown), sizeof(struct agent_shutdown),
+		handle_shutdown},
+	{AGENT_STDIN, STREAM_SESSION, 0, AGENT_DATA_MAX, handle_stdin},
+	{AGENT_STDIN_EOF, STREAM_SESSION, 0, 0, handle_stdin_eof},
+	{AGENT_SIGNAL, STREAM_SESSION, sizeof(struct agent_signal), sizeof(struct agent_signal),
+		handle_signal},
+	{AGENT_RESIZE, STREAM_SESSION, sizeof(struct agent_resize), sizeof(struct agent_resize),
+		handle_resize},
+	{AGENT_KILL, STREAM_SESSION, 0, 0, handle_kill},
+};
+
+void agent_handle_frame(struct agent *agent, struct stream *stream, const struct frame *frame)
+{
+	for (size_t i = 0; i < sizeof(rules) / sizeof(rules[0]); i++) {
+		const struct rule *rule = &rules[i];
+
+		if (rule->type != frame->type)
+			continue;
+		if (!(rule->kinds & stream->kind))
+			stream_refuse(stream, EPROTO, "this frame is out of order on this stream");
+		else if (frame->length < rule->minimum || frame->length > rule->maximum)
+			stream_refuse(stream, EPROTO, "this frame has a wrong length");
+		else
+			rule->handle(agent, stream, frame);
+		return;
+	}
+	stream_refuse(stream, EPROTO, "a frame of unknown type");
+}
+
+/* ---- streams ---- */
+
+static struct stream *free_stream(struct agent *agent)
+{
+	for (int i = 0; i < AGENT_STREAMS_MAX; i++)
+		if (agent->streams[i].fd < 0)
+			return &agent->streams[i];
+	return NULL;
+}
+
+static bool is_host(const struct sockaddr_storage *address)
+{
+	const struct sockaddr_vm *vm = (const struct sockaddr_vm *)address;
+
+	return address->ss_family != AF_VSOCK || vm->svm_cid == VMADDR_CID_HOST;
+}
+
+static void add_incoming(struct agent *agent, int fd)
+{
+	static const char text[] = "too many streams";
+	const struct agent_status status = {.status = EAGAIN, .text_length = sizeof(text) - 1};
+	struct stream *stream = free_stream(agent);
+	int r;
+
+	if (!stream) {
+		log_warn("a stream is refused: %s", text);
+		frame_write(fd, AGENT_ERROR, &status, sizeof(status), text, status.text_length);
+		fd_close(&fd);
+		return;
+	}
+	r = stream_open(stream, agent, fd, false);
+	if (r < 0)
+		log_error("cannot serve a stream: %s", strerror(-r));
+}
+
+static void accept_stream(void *context, uint32_t events)
+{
+	struct agent *agent = context;
+	struct sockaddr_storage address = {0};
+	socklen_t length = sizeof(address);
+	int fd = accept4(
+		agent->config.listen_fd, (struct sockaddr *)&address, &length, SOCK_NONBLOCK | SOCK_CLOEXEC);
+
+	(void)events;
+	if (fd >= 0 && is_host(&address)) {
+		add_incoming(agent, fd);
+	} else if (fd >= 0) {
+		log_warn("a stream is refused: it is not from the host");
+		fd_close(&fd);
+	} else if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) {
+		/* No fd or no memory: trying again at once would spin. A child's end may free some. */
+		log_error("cannot accept: %s", strerror(errno));
+		agent->listening = loop_set_events(agent->listener, 0) < 0;
+	}
+}
+
+int agent_add_outgoing(struct agent *agent, int fd)
+{
+	struct stream *stream = free_stream(agent);
+
+	if (stream)
+		return stream_open(stream, agent, fd, true);
+	fd_close(&fd);
+	return -EAGAIN;
+}
+
+void agent_connect_failed(struct agent *agent, int error)
+{
+	warnings_add(agent->config.warnings, "vsock: nobody at the host's port %d: %s", AGENT_HOST_PORT,
+		strerror(error));
+}
+
+/* ---- life ---- */
+
+bool agent_reap(struct agent *agent)
+{
+	struct rusage usage;
+	int status;
+	pid_t pid;
+
+	while ((pid = wait4(-1, &status, WNOHANG, &usage)) > 0)
+		sessions_child_ended(agent->sessions, pid, status, &usage);
+	cgroup_set_sweep(&agent->groups);
+	if (agent->listener && !agent->listening)
+		agent->listening = loop_set_events(agent->listener, EPOLLIN) == 0;
+	return pid == 0;
+}
+
+void agent_stop(struct agent *agent)
+{
+	sessions_stop(agent->sessions);
+}
+
+static void fill_hello(struct agent_hello *hello)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_BOOTTIME, &now);
+	hello->version = AGENT_PROTO_VERSION;
+	hello->boot_ns = (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+	/* Told apart from other boots, not kept secret: so it does not wait for the pool to be seeded. */
+	if (getrandom(hello->boot_id, sizeof(hello->boot_id), GRND_INSECURE) < 0)
+		log_warn("no random boot id: %s", strerror(errno));
+}
+
+int agent_create(const struct agent_config *config, struct agent **out)
+{
+	struct agent *agent = calloc(1, sizeof(*agent));
+	int r;
+
+	*out = NULL;
+	if (!agent)
+		return -ENOMEM;
+	agent->config = *config;
+	for (int i = 0; i < AGENT_STREAMS_MAX; i++)
+		agent->streams[i].fd = -1;
+	cgroup_set_init(&agent->groups, config->cgroup_root, config->warnings);
+	r = sessions_create(config->loop, &agent->groups, config->users, &agent->sessions);
+	if (r < 0)
+		goto fail;
+	fill_hello(&agent->hello);
+	agent->listening = true;
+	if (config->listen_fd >= 0) {
+		agent->listener = loop_add_fd(config->loop, config->listen_fd, EPOLLIN, accept_stream, agent);
+		if (!agent->listener) {
+			r = -errno;
+			goto fail;
+		}
+	}
+	*out = agent;
+	return 0;
+fail:
+	agent_destroy(agent);
+	return r;
+}
+
+void agent_destroy(struct agent *agent)
+{
+	if (!agent)
+		return;
+	loop_remove(agent->listener);
+	for (int i = 0; i < AGENT_STREAMS_MAX; i++)
+		stream_close(&agent->streams[i]);
+	sessions_destroy(agent->sessions);
+	cgroup_set_finish(&agent->groups);
+	free(agent);
+}
