@@ -14,6 +14,7 @@
 
 _Static_assert((int)CMD_STATUS_FAILED == (int)CLI_FAILURE, "one status for our own failures");
 
+/* clang-format off */
 const char run_usage[] =
 	"usage: host-ctl run [OPTION...] [--] CMD ARG...\n"
 	"Runs CMD in a fresh VM. Its output, unchanged, is ours; so is its exit status.\n"
@@ -23,20 +24,20 @@ const char run_usage[] =
 	"  --cwd DIR          run in DIR (the user's home)\n"
 	"  --env NAME=VALUE   set a variable; may be repeated\n"
 	"  --timeout TIME     end it after TIME: 500ms, 10s, 2m, 1h; at most 24h (no limit)\n"
-	"  --memory SIZE      limit its memory: bytes, or with K, M, G (no limit)\n"
+	"  --memory SIZE      limit its memory: bytes, or with K, M, G; at least 64K (no limit)\n"
 	"  --pids N           limit its processes (no limit)\n"
-	"  --json             print the result as one JSON object, the output in it; with -i at most 64 KiB\n"
-	"                     of standard input\n"
+	"  --json             print the result as one JSON object, the output in it; with -i at most 64 KiB of\n"
+	"                     standard input\n"
 	"  --socket PATH      the daemon's socket ($TINDERBOX_SOCKET, " CLIENT_SOCKET_DEFAULT ")\n"
 	"\n"
-	"INT, TERM, HUP, QUIT, USR1 and USR2 are passed on. A second INT within 2 s kills all that the "
-	"command\n"
+	"INT, TERM, HUP, QUIT, USR1 and USR2 are passed on. A second INT within 2 s kills all that the command\n"
 	"started; the next one leaves at once. Whenever host-ctl leaves, the VM is destroyed.\n"
 	"\n"
 	"exit status: the command's; 128 + N when signal N ended it; 124 out of time; 137 out of memory or\n"
-	"killed; 127 no such command; 126 it cannot be executed; 125 host-ctl or the daemon failed, the "
-	"cause\n"
-	"on standard error; 141 the reader of the output is gone.\n";
+	"killed; 127 no such command; 126 it cannot be executed, or there is no such user or folder;\n"
+	"125 host-ctl, the daemon or the guest failed, the cause on standard error; 141 the reader of the\n"
+	"output is gone.\n";
+/* clang-format on */
 
 enum { STATUS_INTERRUPTED = 128 + SIGINT, STATUS_BROKEN_PIPE = 128 + SIGPIPE };
 

@@ -8,17 +8,17 @@
 #include <stdarg.h>
 #include <string.h>
 
+/* clang-format off */
 const char doctor_usage[] =
 	"usage: host-ctl doctor [--kvm-only] [--json]\n"
-	"Checks what this host must have, runs a tiny guest to see whether its KVM is sound, and says how "
-	"to\n"
+	"Checks what this host must have, runs a tiny guest to see whether its KVM is sound, and says how to\n"
 	"mend what is wrong. Needs no daemon.\n"
 	"\n"
 	"  --kvm-only  the checks of KVM alone\n"
-	"  --json      {\"sound\", \"verdict\", \"checks\": [{\"name\", \"state\", \"text\", \"mend\"}], "
-	"\"figures\"}\n"
+	"  --json      {\"sound\", \"verdict\", \"checks\": [{\"name\", \"state\", \"text\", \"mend\"}], \"figures\"}\n"
 	"\n"
 	"exit status: 0 sound (there may be warnings); 1 something fails; 125 wrong usage.\n";
+/* clang-format on */
 
 /* The checks in their order. Those of KVM come first and make the verdict. */
 static const struct check {

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "host-ctl/api.h"
+#include "common/version.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct route {
+	const char *method, *path;
+	void (*handle)(struct api *api, struct http_request *request);
+};
+
+static const struct route routes[] = {
+	{"POST", "/v1/run", api_run_create},
+	{"GET", "/v1/pool", api_pool_get},
+	{"GET", "/v1/healthz", api_healthz_get},
+	{"GET", "/metrics", api_metrics_get},
+};
+
+/* One path has one method so far. */
+static int check(void *context, struct http_request *request, struct error *error)
+{
+	(void)context;
+	for (size_t i = 0; i < sizeof routes / sizeof routes[0]; i++) {
+		if (strcmp(routes[i].path, request->path))
+			continue;
+		request->route = &routes[i];
+		if (!strcmp(routes[i].method, request->method))
+			return 0;
+		return error_set(error, ERROR_METHOD_NOT_ALLOWED, "%s takes %s, not %.16s", routes[i].path,
+			routes[i].method, request->method);
+	}
+	return error_set(error, ERROR_NOT_FOUND, "nothing is at %.128s: see docs/protocol.md for the resources",
+		request->path);
+}
+
+static void handle(void *context, struct http_request *request)
+{
+	const struct route *route = request->route;
+
+	route->handle(context, request);
+}
+
+const struct http_handler api_handler = {.check = check, .handle = handle};
+
+void api_pool_get(struct api *api, struct http_request *request)
+{
+	http_reply_json(request, 200, pool_to_json(api->pool));
+}
+
+void api_healthz_get(struct api *api, struct http_request *request)
+{
+	const char *reason = pool_ill_reason(api->pool);
+
+	if (reason)
+		http_reply_json(request, 503,
+			json_pack("{s:s,s:s,s:s}", "status", "degraded", "reason", reason, "version",
+				TINDERBOX_VERSION));
+	else
+		http_reply_json(
+			request, 200, json_pack("{s:s,s:s}", "status", "ok", "version", TINDERBOX_VERSION));
+}
+
+void api_metrics_get(struct api *api, struct http_request *request)
+{
+	struct metrics_gauges gauges;
+	char *text = NULL;
+	size_t length = 0;
+	FILE *out = open_memstream(&text, &length);
+	int status = out ? 0 : -1;
+
+	pool_read_gauges(api->pool, &gauges);
+	if (out)
+		status = metrics_write(api->metrics, &gauges, out);
+	if (out && fclose(out))
+		status = -1;
+	if (status) {
+		free(text);
+		text = NULL;
+	}
+	http_reply_text(request, 200, "text/plain; version=0.0.4", text, length);
+}

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The resources of the HTTP API (docs/protocol.md): one table of routes, one handler a resource. */
+#ifndef HOST_CTL_API_H
+#define HOST_CTL_API_H
+
+#include "common/loop.h"
+#include "host-ctl/http.h"
+#include "host-ctl/metrics.h"
+#include "host-ctl/pool.h"
+
+struct api_stream;
+
+/* What handlers share; outlives every request. */
+struct api {
+	struct loop *loop;
+	struct pool *pool;
+	struct metrics *metrics;
+	struct api_stream *streams; /* the upgraded runs */
+};
+
+extern const struct http_handler api_handler; /* its context is a struct api */
+
+/* Every upgraded run is broken off with `not_ready`; the others end with their VMs. For the daemon's stop. */
+void api_stop(struct api *api);
+
+/* Handlers, by resource. Each answers its request now or later. */
+void api_run_create(struct api *api, struct http_request *request);
+void api_pool_get(struct api *api, struct http_request *request);
+void api_healthz_get(struct api *api, struct http_request *request);
+void api_metrics_get(struct api *api, struct http_request *request);
+
+#endif

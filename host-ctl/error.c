@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "host-ctl/error.h"
+#include "host-ctl/text.h"
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+
+static const struct {
+	const char *code;
+	unsigned int http_status;
+	bool retryable; /* the same request may succeed later, unchanged */
+} kinds[ERROR_COUNT] = {
+	[ERROR_NONE] = {"none", 200, false},
+	[ERROR_INVALID] = {"invalid", 400, false},
+	[ERROR_DENIED] = {"denied", 403, false},
+	[ERROR_NOT_FOUND] = {"not_found", 404, false},
+	[ERROR_METHOD_NOT_ALLOWED] = {"method_not_allowed", 405, false},
+	[ERROR_CONFLICT] = {"conflict", 409, false},
+	[ERROR_TOO_LARGE] = {"too_large", 413, false},
+	[ERROR_EXHAUSTED] = {"exhausted", 429, true},
+	[ERROR_INTERNAL] = {"internal", 500, false},
+	[ERROR_ATTACH_FAILED] = {"attach_failed", 502, true},
+	/* The command may have had effects outside by then: to repeat it is the caller's choice. */
+	[ERROR_INCOMPLETE] = {"incomplete", 502, false},
+	[ERROR_GUEST_LOST] = {"guest_lost", 502, false},
+	[ERROR_NOT_READY] = {"not_ready", 503, true},
+};
+
+const char *error_code(enum error_kind kind)
+{
+	return kinds[kind].code;
+}
+
+unsigned int error_http_status(enum error_kind kind)
+{
+	return kinds[kind].http_status;
+}
+
+int error_set(struct error *error, enum error_kind kind, const char *format, ...)
+{
+	va_list arguments;
+
+	error->kind = kind;
+	error->vm[0] = '\0';
+	error->cause[0] = '\0';
+	va_start(arguments, format);
+	vsnprintf(error->message, sizeof error->message, format, arguments);
+	va_end(arguments);
+	text_make_printable(error->message);
+	return -1;
+}
+
+static json_t *detail_to_json(const struct error *error)
+{
+	json_t *detail;
+
+	if (!error->vm[0] && !error->cause[0])
+		return json_null();
+	detail = json_object();
+	if (error->vm[0])
+		json_object_set_new(detail, "vm", json_string(error->vm));
+	if (error->cause[0])
+		json_object_set_new(detail, "cause", json_string(error->cause));
+	return detail;
+}
+
+json_t *error_to_json(const struct error *error)
+{
+	return json_pack("{s:{s:s,s:s,s:b,s:o}}", "error", "code", kinds[error->kind].code, "message",
+		error->message, "retryable", (int)kinds[error->kind].retryable, "detail",
+		detail_to_json(error));
+}

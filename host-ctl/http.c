@@ -1,0 +1,487 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Invariants: an exchange is suspended only between handle and its answer; libmicrohttpd is never entered from
+ * within one of its callbacks (`inside`): what is resumed there is picked up by the turn that is running or by
+ * its own wake-up. Facts about 0.9.75: an answer in the first call of the access handler ends the reading of a
+ * body, a later one does not; a suspended connection does not notice that its client left.
+ */
+#include "host-ctl/http.h"
+#include "common/io.h"
+#include "common/log.h"
+#include "host-ctl/clock.h"
+#include "host-ctl/peer.h"
+
+#include <errno.h>
+#include <microhttpd.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/epoll.h>
+
+#define UPGRADE_PROTOCOL "tinderbox-frames"
+
+enum { RUNS_PER_TURN = 4 };
+
+struct http {
+	struct loop *loop;
+	struct MHD_Daemon *daemon;
+	struct loop_source *source, *timer;
+	uint64_t timer_due_ns; /* 0: not armed */
+	bool inside;
+	gid_t group;
+	struct metrics *metrics;
+	const struct http_handler *handler;
+	void *context;
+};
+
+struct http_exchange {
+	struct http_request request;
+	struct http *http;
+	struct MHD_Connection *connection;
+	struct MHD_Response *response;
+	unsigned int status;
+	size_t capacity, dropped;
+	bool dispatched, suspended, client_left, upgraded;
+	struct loop_source *watch;
+	http_upgraded_fn *on_upgraded;
+	void *upgrade_context;
+};
+
+struct http_stream {
+	struct http *http;
+	struct MHD_UpgradeResponseHandle *handle;
+};
+
+/* --- libmicrohttpd's turn --- */
+
+/* Its idle time-outs are coarse: the timer is only moved when it would be late. */
+static void arm_timer(struct http *http, uint64_t milliseconds)
+{
+	uint64_t due = clock_now() + milliseconds * CLOCK_NS_PER_MS;
+
+	if (http->timer_due_ns && http->timer_due_ns <= due)
+		return;
+	http->timer_due_ns = due;
+	loop_set_timer(http->timer, milliseconds ? milliseconds * CLOCK_NS_PER_MS : 1);
+}
+
+static void run_daemon(struct http *http)
+{
+	MHD_UNSIGNED_LONG_LONG wait = 1;
+
+	if (http->inside)
+		return;
+	http->inside = true;
+	for (int i = 0; i < RUNS_PER_TURN; i++) {
+		MHD_run(http->daemon);
+		if (MHD_get_timeout(http->daemon, &wait) != MHD_YES) {
+			http->inside = false;
+			return;
+		}
+		if (wait)
+			break;
+	}
+	http->inside = false;
+	arm_timer(http, wait);
+}
+
+static void daemon_ready(void *context, uint32_t events)
+{
+	(void)events;
+	run_daemon(context);
+}
+
+static void timer_fired(void *context)
+{
+	struct http *http = context;
+
+	http->timer_due_ns = 0;
+	run_daemon(http);
+}
+
+/* --- answers --- */
+
+static enum MHD_Result send_response(struct http_exchange *exchange)
+{
+	enum MHD_Result result = MHD_queue_response(exchange->connection, exchange->status, exchange->response);
+
+	MHD_destroy_response(exchange->response);
+	exchange->response = NULL;
+	return result;
+}
+
+static void resume(struct http_exchange *exchange)
+{
+	loop_remove(exchange->watch);
+	exchange->watch = NULL;
+	if (!exchange->suspended)
+		return;
+	exchange->suspended = false;
+	MHD_resume_connection(exchange->connection);
+	run_daemon(exchange->http);
+}
+
+/* Without memory for a response the connection is closed without one. */
+static void answer(struct http_exchange *exchange, unsigned int status, struct MHD_Response *response)
+{
+	exchange->status = status;
+	exchange->response = response;
+	exchange->client_left = !response;
+	if (!exchange->on_upgraded)
+		exchange->request.left = NULL;
+	resume(exchange);
+}
+
+void http_reply_text(
+	struct http_request *request, unsigned int status, const char *type, char *text, size_t length)
+{
+	struct MHD_Response *response =
+		text ? MHD_create_response_from_buffer(length, text, MHD_RESPMEM_MUST_FREE) : NULL;
+
+	if (response)
+		MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, type);
+	else
+		free(text);
+	answer(request->exchange, status, response);
+}
+
+void http_reply_json(struct http_request *request, unsigned int status, json_t *body)
+{
+	char *text = body ? json_dumps(body, JSON_COMPACT) : NULL, *line = NULL;
+	size_t length = text ? strlen(text) : 0;
+
+	json_decref(body);
+	if (text)
+		line = realloc(text, length + 2);
+	if (line)
+		memcpy(line + length, "\n", 2);
+	else
+		free(text);
+	http_reply_text(request, status, "application/json", line, length + 1);
+}
+
+void http_reply_error(struct http_request *request, const struct error *error)
+{
+	request->exchange->http->metrics->errors[error->kind]++;
+	http_reply_json(request, error_http_status(error->kind), error_to_json(error));
+}
+
+/* --- upgrade --- */
+
+static void upgrade_done(void *context, struct MHD_Connection *connection, void *state, const char *extra,
+	size_t extra_length, MHD_socket fd, struct MHD_UpgradeResponseHandle *handle)
+{
+	struct http_exchange *exchange = context;
+	struct http_stream *stream = malloc(sizeof *stream);
+
+	(void)connection;
+	(void)state;
+	if (!stream || fd_set_nonblock(fd) < 0) {
+		free(stream);
+		MHD_upgrade_action(handle, MHD_UPGRADE_ACTION_CLOSE);
+		return;
+	}
+	*stream = (struct http_stream){.http = exchange->http, .handle = handle};
+	exchange->upgraded = true;
+	exchange->request.left = NULL;
+	exchange->on_upgraded(exchange->upgrade_context, stream, fd, extra, extra_length);
+}
+
+void http_upgrade(struct http_request *request, const char *const *headers, http_upgraded_fn *upgraded,
+	void (*left)(void *context), void *context)
+{
+	struct http_exchange *exchange = request->exchange;
+	struct MHD_Response *response = MHD_create_response_for_upgrade(upgrade_done, exchange);
+
+	if (response)
+		MHD_add_response_header(response, MHD_HTTP_HEADER_UPGRADE, UPGRADE_PROTOCOL);
+	for (; response && headers[0]; headers += 2)
+		MHD_add_response_header(response, headers[0], headers[1]);
+	request->left = left;
+	request->left_context = context;
+	exchange->on_upgraded = upgraded;
+	exchange->upgrade_context = context;
+	answer(exchange, MHD_HTTP_SWITCHING_PROTOCOLS, response);
+}
+
+void http_stream_close(struct http_stream *stream)
+{
+	struct http *http = stream->http;
+
+	MHD_upgrade_action(stream->handle, MHD_UPGRADE_ACTION_CLOSE);
+	free(stream);
+	run_daemon(http);
+}
+
+/* --- requests --- */
+
+static void tell_left(struct http_exchange *exchange)
+{
+	void (*left)(void *) = exchange->request.left;
+
+	exchange->request.left = NULL;
+	exchange->client_left = true;
+	if (left)
+		left(exchange->request.left_context);
+}
+
+static void client_changed(void *context, uint32_t events)
+{
+	struct http_exchange *exchange = context;
+
+	if (!(events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)))
+		return;
+	exchange->http->metrics->clients_left++;
+	tell_left(exchange);
+	resume(exchange);
+}
+
+/* After the request is handed over, so that the watch costs nothing on the way to its first byte. */
+static enum MHD_Result suspend(struct http_exchange *exchange)
+{
+	const union MHD_ConnectionInfo *info =
+		MHD_get_connection_info(exchange->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+
+	if (info)
+		exchange->watch = loop_add_fd(
+			exchange->http->loop, info->connect_fd, EPOLLRDHUP, client_changed, exchange);
+	if (!exchange->watch) {
+		tell_left(exchange);
+		return MHD_NO;
+	}
+	exchange->suspended = true;
+	MHD_suspend_connection(exchange->connection);
+	return MHD_YES;
+}
+
+static bool wants_upgrade(struct MHD_Connection *connection)
+{
+	const char *value = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_UPGRADE);
+
+	return value && !strcasecmp(value, UPGRADE_PROTOCOL);
+}
+
+static unsigned long long announced_length(struct MHD_Connection *connection)
+{
+	const char *value =
+		MHD_lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_CONTENT_LENGTH);
+
+	return value ? strtoull(value, NULL, 10) : 0;
+}
+
+static void set_too_large(struct error *error)
+{
+	error_set(error, ERROR_TOO_LARGE, "the body is over the limit of %d bytes: stream stdin over the upgraded form",
+		HTTP_BODY_MAX);
+}
+
+static enum MHD_Result refuse_early(struct http_exchange *exchange, struct error *error)
+{
+	http_reply_error(&exchange->request, error);
+	return exchange->response ? send_response(exchange) : MHD_NO;
+}
+
+static enum MHD_Result begin(struct http *http, struct MHD_Connection *connection, const char *path,
+	const char *method, void **state)
+{
+	struct http_exchange *exchange = calloc(1, sizeof *exchange);
+	const union MHD_ConnectionInfo *info =
+		MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+	struct error error;
+
+	if (!exchange || !info || !info->socket_context) {
+		free(exchange);
+		return MHD_NO;
+	}
+	*state = exchange;
+	exchange->http = http;
+	exchange->connection = connection;
+	exchange->request = (struct http_request){.method = method,
+		.path = path,
+		.peer = info->socket_context,
+		.wants_upgrade = wants_upgrade(connection),
+		.exchange = exchange};
+	http->metrics->http_requests++;
+	if (!exchange->request.peer->allowed) {
+		error_set(&error, ERROR_DENIED, "uid %u may not use this daemon: be root or in the socket's group",
+			(unsigned)exchange->request.peer->uid);
+		return refuse_early(exchange, &error);
+	}
+	if (http->handler->check(http->context, &exchange->request, &error))
+		return refuse_early(exchange, &error);
+	if (announced_length(connection) > HTTP_BODY_MAX) {
+		set_too_large(&error);
+		return refuse_early(exchange, &error);
+	}
+	return MHD_YES;
+}
+
+/* Bytes beyond the limit are dropped, and counted: the answer has to wait for the end of the body. */
+static enum MHD_Result take_body(struct http_exchange *exchange, const char *data, size_t length)
+{
+	struct http_request *request = &exchange->request;
+	size_t capacity = exchange->capacity ? exchange->capacity : HTTP_BODY_START;
+	char *body;
+
+	if (exchange->dropped || length > HTTP_BODY_MAX - request->body_length) {
+		exchange->dropped += length;
+		return exchange->dropped > HTTP_DISCARD_MAX ? MHD_NO : MHD_YES;
+	}
+	while (capacity < request->body_length + length)
+		capacity *= 2;
+	if (capacity > exchange->capacity) {
+		body = realloc(request->body, capacity);
+		if (!body)
+			return MHD_NO;
+		request->body = body;
+		exchange->capacity = capacity;
+	}
+	memcpy(request->body + request->body_length, data, length);
+	request->body_length += length;
+	return MHD_YES;
+}
+
+static enum MHD_Result dispatch(struct http_exchange *exchange)
+{
+	struct http *http = exchange->http;
+	struct error error;
+
+	exchange->dispatched = true;
+	exchange->request.received_ns = clock_now();
+	if (exchange->dropped) {
+		set_too_large(&error);
+		http_reply_error(&exchange->request, &error);
+	} else {
+		http->handler->handle(http->context, &exchange->request);
+	}
+	if (exchange->client_left)
+		return MHD_NO;
+	return exchange->response ? send_response(exchange) : suspend(exchange);
+}
+
+static enum MHD_Result on_request(void *context, struct MHD_Connection *connection, const char *path,
+	const char *method, const char *version, const char *data, size_t *length, void **state)
+{
+	struct http_exchange *exchange = *state;
+	size_t taken = *length;
+
+	(void)version;
+	if (!exchange)
+		return begin(context, connection, path, method, state);
+	if (taken) {
+		*length = 0;
+		return take_body(exchange, data, taken);
+	}
+	if (exchange->client_left)
+		return MHD_NO;
+	if (exchange->response)
+		return send_response(exchange);
+	return exchange->dispatched ? MHD_YES : dispatch(exchange);
+}
+
+static void on_completed(
+	void *context, struct MHD_Connection *connection, void **state, enum MHD_RequestTerminationCode code)
+{
+	struct http_exchange *exchange = *state;
+
+	(void)context;
+	(void)connection;
+	(void)code;
+	if (!exchange)
+		return;
+	*state = NULL;
+	loop_remove(exchange->watch);
+	tell_left(exchange);
+	if (exchange->response)
+		MHD_destroy_response(exchange->response);
+	free(exchange->request.body);
+	free(exchange);
+}
+
+static void on_connection(
+	void *context, struct MHD_Connection *connection, void **state, enum MHD_ConnectionNotificationCode code)
+{
+	struct http *http = context;
+	const union MHD_ConnectionInfo *info;
+
+	if (code == MHD_CONNECTION_NOTIFY_CLOSED) {
+		free(*state);
+		*state = NULL;
+		return;
+	}
+	info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+	*state = calloc(1, sizeof(struct http_peer));
+	if (info && *state)
+		peer_read(*state, info->connect_fd, http->group);
+}
+
+/* --- life --- */
+
+static void on_message(void *context, const char *format, va_list arguments)
+{
+	char line[256];
+	size_t length;
+
+	(void)context;
+	vsnprintf(line, sizeof line, format, arguments);
+	length = strcspn(line, "\n");
+	line[length] = '\0';
+	log_debug("libmicrohttpd: %s", line);
+}
+
+static int start_daemon(struct http *http, int listener)
+{
+	const union MHD_DaemonInfo *info;
+
+	http->daemon = MHD_start_daemon(
+		MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_ALLOW_UPGRADE | MHD_USE_ERROR_LOG, 0, NULL, NULL,
+		on_request, http, MHD_OPTION_EXTERNAL_LOGGER, on_message, NULL, MHD_OPTION_LISTEN_SOCKET, listener,
+		MHD_OPTION_NOTIFY_COMPLETED, on_completed, http, MHD_OPTION_NOTIFY_CONNECTION, on_connection, http,
+		MHD_OPTION_CONNECTION_LIMIT, (unsigned int)HTTP_CONNECTIONS_MAX, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+		(size_t)HTTP_HEADER_MEMORY, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned int)HTTP_IDLE_SECONDS,
+		MHD_OPTION_END);
+	if (!http->daemon)
+		return -EIO;
+	info = MHD_get_daemon_info(http->daemon, MHD_DAEMON_INFO_EPOLL_FD);
+	if (!info)
+		return -EIO;
+	http->source = loop_add_fd(http->loop, info->epoll_fd, EPOLLIN, daemon_ready, http);
+	http->timer = loop_add_timer(http->loop, timer_fired, http);
+	return http->source && http->timer ? 0 : -ENOMEM;
+}
+
+struct http *http_create(struct loop *loop, int listener, gid_t group, struct metrics *metrics,
+	const struct http_handler *handler, void *context)
+{
+	struct http *http = calloc(1, sizeof *http);
+
+	if (!http)
+		return NULL;
+	*http = (struct http){
+		.loop = loop, .group = group, .metrics = metrics, .handler = handler, .context = context};
+	if (start_daemon(http, listener) < 0) {
+		log_error("cannot start the HTTP server");
+		http_destroy(http);
+		return NULL;
+	}
+	return http;
+}
+
+void http_stop_listening(struct http *http)
+{
+	MHD_quiesce_daemon(http->daemon);
+}
+
+void http_destroy(struct http *http)
+{
+	if (!http)
+		return;
+	loop_remove(http->source);
+	loop_remove(http->timer);
+	http->inside = true;
+	if (http->daemon)
+		MHD_stop_daemon(http->daemon);
+	free(http);
+}

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * HTTP/1.1 on a Unix socket: libmicrohttpd within our event loop, with its own epoll set as one of our fds.
+ *
+ * A client is hostile within these bounds: HTTP_CONNECTIONS_MAX connections (further ones wait in the backlog),
+ * HTTP_HEADER_MEMORY for a request's head, HTTP_BODY_MAX for a body (a longer one is refused unread where its
+ * length is announced, else read and dropped up to HTTP_DISCARD_MAX, then the connection is closed),
+ * HTTP_IDLE_SECONDS without a byte while a request is being read or none is there.
+ *
+ * A handler answers at once or later. Until it does the connection is suspended and the socket is watched:
+ * a client that closes (or half-closes) its end has left.
+ */
+#ifndef HOST_CTL_HTTP_H
+#define HOST_CTL_HTTP_H
+
+#include "common/loop.h"
+#include "host-ctl/error.h"
+#include "host-ctl/metrics.h"
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+enum {
+	HTTP_CONNECTIONS_MAX = 512,
+	HTTP_HEADER_MEMORY = 32 * 1024,
+	HTTP_BODY_MAX = 1024 * 1024,
+	HTTP_BODY_START = 4096,
+	HTTP_DISCARD_MAX = 8 * 1024 * 1024,
+	HTTP_IDLE_SECONDS = 60,
+	HTTP_UPGRADE_HEADERS_MAX = 4,
+};
+
+struct http_peer {
+	uid_t uid;
+	gid_t gid;
+	pid_t pid;
+	bool allowed;
+};
+
+struct http;
+struct http_request;
+struct http_stream;
+
+/* What the API makes of requests; all called from the loop. */
+struct http_handler {
+	/* After the head and before the body. 0, or -1 with *error set: refused, the body is not read. */
+	int (*check)(void *context, struct http_request *request, struct error *error);
+	/* The request is complete: it is answered by http_reply_* or http_upgrade, now or later. */
+	void (*handle)(void *context, struct http_request *request);
+};
+
+struct http_request {
+	const char *method, *path;
+	const struct http_peer *peer;
+	char *body;
+	size_t body_length;
+	uint64_t received_ns; /* CLOCK_MONOTONIC, when its last byte was read */
+	bool wants_upgrade;   /* Upgrade: tinderbox-frames */
+	const void *route;    /* the handler's, set by check and read by handle */
+	/* Set by handle when it answers later: called once if the client leaves first; then no reply is made. */
+	void (*left)(void *context);
+	void *left_context;
+	struct http_exchange *exchange; /* http.c's */
+};
+
+/* An upgraded connection. `stream` is to be ended by http_stream_close; fd is non-blocking and not owned. */
+typedef void http_upgraded_fn(
+	void *context, struct http_stream *stream, int fd, const void *extra, size_t extra_length);
+
+/*
+ * listener: a listening Unix socket, non-blocking; it stays the caller's. group: members may connect, besides
+ * root and the daemon's own uid. NULL on failure (logged).
+ */
+struct http *http_create(struct loop *loop, int listener, gid_t group, struct metrics *metrics,
+	const struct http_handler *handler, void *context);
+/* No new connection is taken from now on. */
+void http_stop_listening(struct http *http);
+/* Takes NULL. Every request must have been answered and every stream closed. */
+void http_destroy(struct http *http);
+
+/* Each answers a request, once; afterwards the request is gone. */
+void http_reply_json(struct http_request *request, unsigned int status, json_t *body); /* takes the reference */
+/* text: from malloc, taken. */
+void http_reply_text(
+	struct http_request *request, unsigned int status, const char *type, char *text, size_t length);
+void http_reply_error(struct http_request *request, const struct error *error);
+/*
+ * 101 Switching Protocols; headers: name, value pairs, ended by NULL. upgraded is called when the answer is
+ * sent; if the client leaves before, left is.
+ */
+void http_upgrade(struct http_request *request, const char *const *headers, http_upgraded_fn *upgraded,
+	void (*left)(void *context), void *context);
+
+/* Ends an upgraded connection; what was written to its fd is still delivered. */
+void http_stream_close(struct http_stream *stream);
+
+#endif

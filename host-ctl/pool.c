@@ -1,0 +1,362 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Invariants: slots[n] is the VM whose slot is n; a VM leaves its slot only when nothing of it is left, so that
+ * uids and CIDs of living VMs are distinct. No claim is queued while a VM is warm.
+ */
+#include "host-ctl/pool.h"
+#include "common/log.h"
+#include "host-ctl/clock.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct pool {
+	struct pool_config config;
+	struct metrics *metrics;
+	struct vm *slots[POOL_VMS_MAX];
+	struct pool_claim *first, *last;
+	unsigned int queued;
+	struct loop_source *timer; /* a refill, now or after the back-off */
+	unsigned int failures;	   /* in a row */
+	uint64_t retry_ns;	   /* no start before */
+	char last_failure[VM_CAUSE_MAX];
+	bool started, stopping, was_full;
+	void (*full)(void *context);
+	void (*emptied)(void *context);
+	void *context;
+};
+
+static void refill(void *context);
+
+struct pool *pool_create(const struct pool_config *config, struct metrics *metrics,
+	void (*full)(void *context), void (*emptied)(void *context), void *context)
+{
+	struct pool *pool = calloc(1, sizeof *pool);
+
+	if (!pool)
+		return NULL;
+	pool->config = *config;
+	pool->metrics = metrics;
+	pool->full = full;
+	pool->emptied = emptied;
+	pool->context = context;
+	pool->timer = loop_add_timer(config->vm.loop, refill, pool);
+	if (!pool->timer) {
+		free(pool);
+		return NULL;
+	}
+	return pool;
+}
+
+void pool_destroy(struct pool *pool)
+{
+	if (!pool)
+		return;
+	loop_remove(pool->timer);
+	free(pool);
+}
+
+bool pool_is_empty(const struct pool *pool)
+{
+	for (unsigned int i = 0; i < pool->config.vms_max; i++)
+		if (pool->slots[i])
+			return false;
+	return true;
+}
+
+void pool_read_gauges(const struct pool *pool, struct metrics_gauges *gauges)
+{
+	*gauges = (struct metrics_gauges){.target = pool->config.target, .queued = pool->queued};
+	for (unsigned int i = 0; i < pool->config.vms_max; i++) {
+		const struct vm *vm = pool->slots[i];
+
+		if (!vm)
+			continue;
+		gauges->starting += vm_is_starting(vm);
+		gauges->warm += vm->state == VM_WARM;
+		gauges->busy += vm->state == VM_BUSY;
+		gauges->ending += vm->state == VM_ENDING;
+	}
+}
+
+static void schedule(struct pool *pool, uint64_t milliseconds)
+{
+	if (!pool->stopping && pool->started)
+		loop_set_timer(pool->timer, milliseconds ? milliseconds * CLOCK_NS_PER_MS : 1);
+}
+
+/* --- the queue --- */
+
+static void enqueue(struct pool *pool, struct pool_claim *claim)
+{
+	claim->queued = true;
+	claim->next = NULL;
+	claim->previous = pool->last;
+	*(pool->last ? &pool->last->next : &pool->first) = claim;
+	pool->last = claim;
+	pool->queued++;
+}
+
+void pool_cancel(struct pool *pool, struct pool_claim *claim)
+{
+	if (!claim->queued)
+		return;
+	*(claim->previous ? &claim->previous->next : &pool->first) = claim->next;
+	*(claim->next ? &claim->next->previous : &pool->last) = claim->previous;
+	claim->queued = false;
+	pool->queued--;
+}
+
+static void refuse_all(struct pool *pool, const struct error *error)
+{
+	struct pool_claim *claim;
+
+	while ((claim = pool->first)) {
+		pool_cancel(pool, claim);
+		claim->refused(claim, error);
+	}
+}
+
+static void set_failing(const struct pool *pool, struct error *error)
+{
+	error_set(error, ERROR_NOT_READY,
+		"no VM: the last %u starts failed; see `host-ctl doctor`, and the cause in detail", pool->failures);
+	snprintf(error->cause, sizeof error->cause, "%s", pool->last_failure);
+}
+
+/* --- VMs come and go --- */
+
+static void note_failure(struct pool *pool, const char *cause)
+{
+	struct metrics_gauges now;
+	struct error error;
+	uint64_t delay = POOL_BACKOFF_MIN_MS;
+
+	for (unsigned int i = 0; i < pool->failures && delay < POOL_BACKOFF_MAX_MS; i++)
+		delay *= 2;
+	if (delay > POOL_BACKOFF_MAX_MS)
+		delay = POOL_BACKOFF_MAX_MS;
+	pool->failures++;
+	pool->retry_ns = clock_now() + delay * CLOCK_NS_PER_MS;
+	snprintf(pool->last_failure, sizeof pool->last_failure, "%s", cause);
+	pool_read_gauges(pool, &now);
+	if (pool->failures >= POOL_FAILURES_MAX && !now.starting) {
+		set_failing(pool, &error);
+		refuse_all(pool, &error);
+	}
+	schedule(pool, delay);
+}
+
+static void vm_warm(void *context, struct vm *vm)
+{
+	struct pool *pool = context;
+	struct pool_claim *claim = pool->first;
+	struct metrics_gauges now;
+
+	pool->failures = 0;
+	pool->retry_ns = 0;
+	metrics_observe(&pool->metrics->boot, vm->warm_ns - vm->started_ns);
+	log_info("%s: warm after %llu us", vm->id,
+		(unsigned long long)((vm->warm_ns - vm->started_ns) / CLOCK_NS_PER_US));
+	schedule(pool, 0);
+	if (claim) {
+		pool_cancel(pool, claim);
+		pool->metrics->claims_waited++;
+		claim->granted(claim, vm);
+		return;
+	}
+	pool_read_gauges(pool, &now);
+	if (!pool->was_full && now.warm >= pool->config.target) {
+		pool->was_full = true;
+		pool->full(pool->context);
+	}
+}
+
+static void vm_ended(void *context, struct vm *vm)
+{
+	struct pool *pool = context;
+
+	if (vm->was_busy || pool->stopping)
+		return;
+	if (vm->booted) {
+		pool->metrics->warm_lost++;
+		log_warn("%s: lost while warm: %s", vm->id, vm_cause(vm));
+	} else {
+		pool->metrics->starts_failed++;
+		log_warn("%s: start failed: %s", vm->id, vm_cause(vm));
+	}
+	note_failure(pool, vm_cause(vm));
+}
+
+static void vm_gone(void *context, struct vm *vm)
+{
+	struct pool *pool = context;
+
+	pool->slots[vm->slot] = NULL;
+	if (pool->stopping && pool_is_empty(pool))
+		pool->emptied(pool->context);
+	else if (clock_now() >= pool->retry_ns)
+		schedule(pool, 0);
+}
+
+static const struct vm_events vm_events = {.warm = vm_warm, .ended = vm_ended, .gone = vm_gone};
+
+/* How many more are to be started now. */
+static unsigned int shortage(const struct pool *pool)
+{
+	struct metrics_gauges now;
+	unsigned int wanted, have, total, more;
+
+	pool_read_gauges(pool, &now);
+	wanted = pool->config.target + now.queued;
+	have = now.warm + now.starting;
+	total = have + now.busy + now.ending;
+	more = wanted > have ? wanted - have : 0;
+	if (more > pool->config.starts_max - now.starting)
+		more = pool->config.starts_max - now.starting;
+	if (more > pool->config.vms_max - total)
+		more = pool->config.vms_max - total;
+	/* After a failure one VM at a time has to show that the fault is gone. */
+	if (pool->failures && more)
+		more = now.starting ? 0 : 1;
+	return more;
+}
+
+static int start_one(struct pool *pool)
+{
+	struct error error;
+	unsigned int slot = 0;
+	int status;
+
+	while (pool->slots[slot])
+		slot++;
+	pool->metrics->vms_started++;
+	status = vm_start(&pool->config.vm, slot, &vm_events, pool, &pool->slots[slot], &error);
+	if (!status)
+		return 0;
+	pool->slots[slot] = NULL;
+	pool->metrics->starts_failed++;
+	log_warn("start failed: %s", error.message);
+	note_failure(pool, error.message);
+	return status;
+}
+
+static void refill(void *context)
+{
+	struct pool *pool = context;
+
+	if (pool->stopping)
+		return;
+	if (!pool->config.target && !pool->was_full) {
+		pool->was_full = true;
+		pool->full(pool->context);
+	}
+	if (clock_now() < pool->retry_ns) {
+		loop_set_timer(pool->timer, pool->retry_ns - clock_now() + 1);
+		return;
+	}
+	/* One a turn: a start takes a while, and runs go on in between. */
+	if (shortage(pool) && !start_one(pool))
+		schedule(pool, 0);
+}
+
+/* --- for the daemon --- */
+
+int pool_start(struct pool *pool)
+{
+	pool->started = true;
+	return loop_set_timer(pool->timer, 1);
+}
+
+void pool_stop(struct pool *pool)
+{
+	struct error error;
+	bool empty = true;
+
+	pool->stopping = true;
+	loop_set_timer(pool->timer, 0);
+	error_set(&error, ERROR_NOT_READY, "the daemon is stopping: try again when it is back");
+	refuse_all(pool, &error);
+	for (unsigned int i = 0; i < pool->config.vms_max; i++) {
+		if (!pool->slots[i])
+			continue;
+		empty = false;
+		vm_end(pool->slots[i], "the daemon is stopping");
+	}
+	if (empty)
+		pool->emptied(pool->context);
+}
+
+struct vm *pool_claim_vm(struct pool *pool, struct pool_claim *claim, struct error *error)
+{
+	struct metrics_gauges now;
+
+	error->kind = ERROR_NONE;
+	claim->queued = false;
+	if (pool->stopping) {
+		error_set(error, ERROR_NOT_READY, "the daemon is stopping: try again when it is back");
+		return NULL;
+	}
+	for (unsigned int i = 0; i < pool->config.vms_max; i++) {
+		if (!pool->slots[i] || pool->slots[i]->state != VM_WARM)
+			continue;
+		pool->metrics->claims_warm++;
+		schedule(pool, POOL_REFILL_DELAY_MS);
+		return pool->slots[i];
+	}
+	pool_read_gauges(pool, &now);
+	if (pool->failures >= POOL_FAILURES_MAX && !now.starting) {
+		set_failing(pool, error);
+		return NULL;
+	}
+	if (pool->queued >= pool->config.queue_max) {
+		error_set(error, ERROR_EXHAUSTED,
+			"no warm VM, and %u runs wait already (--queue-max): try again later, or raise --pool",
+			pool->queued);
+		return NULL;
+	}
+	enqueue(pool, claim);
+	schedule(pool, 0);
+	return NULL;
+}
+
+const char *pool_ill_reason(const struct pool *pool)
+{
+	struct metrics_gauges now;
+
+	if (pool->stopping)
+		return "the daemon is stopping";
+	pool_read_gauges(pool, &now);
+	return pool->failures && !now.warm ? pool->last_failure : NULL;
+}
+
+static json_t *vm_to_json(const struct vm *vm)
+{
+	uint64_t now = clock_now();
+	json_t *boot = vm->booted ? json_integer((json_int_t)((vm->warm_ns - vm->started_ns) / CLOCK_NS_PER_MS))
+				  : json_null();
+
+	return json_pack("{s:s,s:s,s:i,s:I,s:o}", "id", vm->id, "state", vm_state_name(vm), "pid", (int)vm->pid,
+		"age_ms", (json_int_t)((now - vm->started_ns) / CLOCK_NS_PER_MS), "boot_ms", boot);
+}
+
+json_t *pool_to_json(const struct pool *pool)
+{
+	const struct metrics *metrics = pool->metrics;
+	struct metrics_gauges now;
+	json_t *vms = json_array();
+
+	for (unsigned int i = 0; i < pool->config.vms_max; i++)
+		if (pool->slots[i])
+			json_array_append_new(vms, vm_to_json(pool->slots[i]));
+	pool_read_gauges(pool, &now);
+	return json_pack("{s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:I,s:I,s:I,s:I,s:o,s:o}", "target", (int)now.target, "warm",
+		(int)now.warm, "starting", (int)now.starting, "busy", (int)now.busy, "queued", (int)now.queued,
+		"queue_max", (int)pool->config.queue_max, "vms_max", (int)pool->config.vms_max, "claims_warm",
+		(json_int_t)metrics->claims_warm, "claims_waited", (json_int_t)metrics->claims_waited,
+		"starts_failed", (json_int_t)metrics->starts_failed, "warm_lost",
+		(json_int_t)metrics->warm_lost, "last_failure",
+		pool->last_failure[0] ? json_string(pool->last_failure) : json_null(), "vms", vms);
+}

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The pool: VMs that are warm before they are asked for, and the queue of those who ask when none is.
+ *
+ * It keeps `target` warm VMs and starts as many more as claims wait, within vms_max in all and starts_max at a
+ * time, POOL_REFILL_DELAY_MS after the claim so that a refill does not compete with the run that made it due.
+ * When starts fail it waits POOL_BACKOFF_MIN_MS, twice as long each time, at most POOL_BACKOFF_MAX_MS; after
+ * POOL_FAILURES_MAX failures in a row, those who wait are refused with the cause rather than left to hang.
+ *
+ *   claim: a warm VM at once, or queued (first come, first served), or
+ *     exhausted   the queue holds queue_max claims
+ *     not_ready   starts keep failing, or the daemon is stopping
+ */
+#ifndef HOST_CTL_POOL_H
+#define HOST_CTL_POOL_H
+
+#include "host-ctl/metrics.h"
+#include "host-ctl/vm.h"
+#include <stdbool.h>
+
+enum {
+	POOL_TARGET_MAX = 64,
+	POOL_VMS_MAX = 256,
+	POOL_QUEUE_MAX = 4096, /* what --queue-max may be */
+	POOL_QUEUE_DEFAULT = 64,
+	POOL_REFILL_DELAY_MS = 2,
+	POOL_BACKOFF_MIN_MS = 100,
+	POOL_BACKOFF_MAX_MS = 30 * 1000,
+	POOL_FAILURES_MAX = 3,
+};
+
+struct pool_config {
+	unsigned int target, vms_max, starts_max, queue_max;
+	struct vm_config vm;
+};
+
+/* One claim that waits; part of its owner's memory, which stays until granted, refused or cancelled. */
+struct pool_claim {
+	struct pool_claim *next, *previous;
+	bool queued;
+	/* Exactly one is called for a queued claim, once. granted: the VM is WARM and the owner takes it. */
+	void (*granted)(struct pool_claim *claim, struct vm *vm);
+	void (*refused)(struct pool_claim *claim, const struct error *error);
+};
+
+struct pool;
+
+/*
+ * full(context) is called once, when the pool first holds its target of warm VMs (for a target of 0: from the
+ * loop's first turn). emptied is called when a stopping pool has no VM left. NULL without memory.
+ */
+struct pool *pool_create(const struct pool_config *config, struct metrics *metrics,
+	void (*full)(void *context), void (*emptied)(void *context), void *context);
+/* Takes NULL. Only a pool that is empty. */
+void pool_destroy(struct pool *pool);
+
+/* Starts filling. 0 or -errno. */
+int pool_start(struct pool *pool);
+/* No VM is started any more, every waiting claim is refused, every VM is ended; then emptied is called. */
+void pool_stop(struct pool *pool);
+bool pool_is_empty(const struct pool *pool);
+
+/* A warm VM, which the caller takes; or NULL: with error->kind ERROR_NONE the claim is queued, otherwise it is
+ * refused and the error says why. */
+struct vm *pool_claim_vm(struct pool *pool, struct pool_claim *claim, struct error *error);
+/* Leaves the queue; harmless when not queued. */
+void pool_cancel(struct pool *pool, struct pool_claim *claim);
+
+void pool_read_gauges(const struct pool *pool, struct metrics_gauges *gauges);
+/* The body of GET /v1/pool, the caller's reference. NULL without memory. */
+json_t *pool_to_json(const struct pool *pool);
+/* NULL: healthy. Otherwise why not, valid until the pool's next turn. */
+const char *pool_ill_reason(const struct pool *pool);
+
+#endif

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The body of POST /v1/run, from JSON to the NEW frame that the guest gets. Whatever is wrong is refused by
+ * name here; what passes fits common/proto_guest.h.
+ */
+#ifndef HOST_CTL_RUN_REQUEST_H
+#define HOST_CTL_RUN_REQUEST_H
+
+#include "common/proto_guest.h"
+#include "host-ctl/error.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+	RUN_STDIN_MAX = 64 * 1024, /* in the request itself; more goes over the upgraded form */
+	RUN_TIMEOUT_MAX_MS = 24 * 60 * 60 * 1000,
+	RUN_USER_MAX = 64,
+	RUN_CWD_MAX = 4096,
+	RUN_MEMORY_MIN = 64 * 1024,
+	RUN_PIDS_MAX = 4 * 1024 * 1024,
+	RUN_NAME_MAX = 128, /* of argv[0] in the log */
+	RUN_SESSION = 1,    /* the id of a pool VM's only session */
+};
+
+struct run_request {
+	uint8_t *payload; /* of the NEW frame: struct agent_new and its strings */
+	size_t payload_length;
+	uint8_t *input; /* stdin that came with the request, or NULL */
+	size_t input_length;
+	bool has_input;	    /* stdin is not /dev/null */
+	bool input_streams; /* more comes as frames */
+	uint64_t timeout_ms; /* 0: none */
+	char name[RUN_NAME_MAX];
+};
+
+/*
+ * body: the JSON text. upgraded: stdin_stream is allowed. 0, or -1 with *error set (invalid, too_large, or
+ * internal without memory); then nothing is to be finished.
+ */
+int run_request_parse(
+	struct run_request *request, const char *body, size_t length, bool upgraded, struct error *error);
+/* Takes a zeroed one too. */
+void run_request_finish(struct run_request *request);
+
+#endif

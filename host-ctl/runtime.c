@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "host-ctl/runtime.h"
+#include "common/io.h"
+#include "common/unix_socket.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+enum { API_BACKLOG = 128, PID_TEXT = 16 };
+
+static int fail(struct error *error, int status, const char *what, const char *path)
+{
+	error_set(error, ERROR_INTERNAL, "cannot %s %s: %s", what, path, strerror(-status));
+	return status;
+}
+
+static int in_use(struct error *error, int lock, const char *what, const char *path)
+{
+	char pid[PID_TEXT + 1] = "";
+	ssize_t length = pread(lock, pid, PID_TEXT, 0);
+
+	if (length > 0)
+		pid[strspn(pid, "0123456789")] = '\0';
+	error_set(error, ERROR_CONFLICT, "%s %s is in use by a running host-ctl serve (pid %s): stop it first", what,
+		path, pid[0] ? pid : "unknown");
+	return -EBUSY;
+}
+
+/* The lock is the kernel's and ends with the process; the pid in the file is for people. */
+static int take_lock(const char *path, const char *what, const char *subject, int *lock, struct error *error)
+{
+	char pid[PID_TEXT];
+	int length;
+
+	*lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
+	if (*lock < 0)
+		return fail(error, -errno, "open the lock", path);
+	if (flock(*lock, LOCK_EX | LOCK_NB) < 0) {
+		int status = errno == EWOULDBLOCK ? in_use(error, *lock, what, subject)
+						  : fail(error, -errno, "lock", path);
+
+		fd_close(lock);
+		return status;
+	}
+	length = snprintf(pid, sizeof pid, "%d\n", (int)getpid());
+	if (ftruncate(*lock, 0) < 0 || pwrite(*lock, pid, (size_t)length, 0) != length)
+		return fail(error, -EIO, "write the lock", path);
+	return 0;
+}
+
+static int make_path(char *path, size_t size, const char *start, const char *end, struct error *error)
+{
+	if (snprintf(path, size, "%s%s", start, end) < (int)size)
+		return 0;
+	error_set(error, ERROR_INVALID, "the path %.200s%s is too long", start, end);
+	return -ENAMETOOLONG;
+}
+
+/* Control sockets of VMs that a killed daemon left; their processes are ended by way of their cgroups. */
+static int empty_folder(const char *path, struct error *error)
+{
+	DIR *listing = opendir(path);
+	struct dirent *entry;
+
+	if (!listing)
+		return fail(error, -errno, "read", path);
+	while ((entry = readdir(listing)))
+		if (entry->d_name[0] != '.')
+			unlinkat(dirfd(listing), entry->d_name, 0);
+	closedir(listing);
+	return 0;
+}
+
+static int check_lengths(const struct runtime *runtime, struct error *error)
+{
+	const size_t socket_max = sizeof((struct sockaddr_un *)0)->sun_path - 1;
+	const size_t folder_max = VM_SOCKET_MAX - VM_ID_MAX - 1;
+
+	if (strlen(runtime->socket) > socket_max) {
+		error_set(error, ERROR_INVALID,
+			"the socket's path is %zu bytes long, a Unix socket takes %zu: give a shorter --socket",
+			strlen(runtime->socket), socket_max);
+		return -ENAMETOOLONG;
+	}
+	if (strlen(runtime->sockets) > folder_max) {
+		error_set(error, ERROR_INVALID,
+			"the runtime folder's path is too long for the sockets in it: give a --runtime-dir of at most "
+			"%zu bytes",
+			folder_max - strlen("/vm"));
+		return -ENAMETOOLONG;
+	}
+	return 0;
+}
+
+int runtime_open(struct runtime *runtime, const char *folder, const char *socket, struct error *error)
+{
+	char lock[PATH_MAX];
+	int status;
+
+	*runtime = (struct runtime){
+		.folder_lock = -1, .socket_lock = -1, .listener = -1, .folder = folder, .socket = socket};
+	status = make_path(runtime->sockets, sizeof runtime->sockets, folder, "/vm", error);
+	if (!status)
+		status = check_lengths(runtime, error);
+	if (!status && mkdir(folder, 0755) < 0 && errno != EEXIST)
+		status = fail(error, -errno, "make the runtime folder", folder);
+	if (!status)
+		status = make_path(lock, sizeof lock, folder, "/serve.lock", error);
+	if (!status)
+		status = take_lock(lock, "the runtime folder", folder, &runtime->folder_lock, error);
+	if (!status)
+		status = make_path(lock, sizeof lock, socket, ".lock", error);
+	if (!status)
+		status = take_lock(lock, "the socket", socket, &runtime->socket_lock, error);
+	if (!status && mkdir(runtime->sockets, 0700) < 0 && errno != EEXIST)
+		status = fail(error, -errno, "make", runtime->sockets);
+	runtime->has_sockets = !status;
+	if (!status)
+		status = empty_folder(runtime->sockets, error);
+	if (status)
+		runtime_close(runtime);
+	return status;
+}
+
+int runtime_listen(struct runtime *runtime, gid_t group, struct error *error)
+{
+	/* Closed to all but the owner until its group is right. */
+	int fd = unix_listen(runtime->socket, SOCK_STREAM, 0600, API_BACKLOG);
+
+	if (fd == -EADDRINUSE) {
+		error_set(error, ERROR_CONFLICT,
+			"the socket %s is in use by a running process that is not this daemon's: stop it, or give "
+			"another --socket",
+			runtime->socket);
+		return fd;
+	}
+	if (fd < 0)
+		return fail(error, fd, "listen on", runtime->socket);
+	runtime->listener = fd;
+	if (chown(runtime->socket, (uid_t)-1, group) < 0)
+		return fail(error, -errno, "set the group of", runtime->socket);
+	if (chmod(runtime->socket, 0660) < 0)
+		return fail(error, -errno, "set the mode of", runtime->socket);
+	return 0;
+}
+
+void runtime_close(struct runtime *runtime)
+{
+	if (runtime->listener >= 0)
+		unlink(runtime->socket);
+	fd_close(&runtime->listener);
+	if (runtime->has_sockets)
+		rmdir(runtime->sockets);
+	fd_close(&runtime->socket_lock);
+	fd_close(&runtime->folder_lock);
+}

@@ -1,0 +1,352 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "host-ctl/serve_options.h"
+#include "common/parse.h"
+#include "host-ctl/cli.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum option {
+	OPTION_SOCKET,
+	OPTION_GROUP,
+	OPTION_RUNTIME_DIR,
+	OPTION_CGROUP_ROOT,
+	OPTION_LIMITS,
+	OPTION_POOL,
+	OPTION_MAX_VMS,
+	OPTION_STARTS,
+	OPTION_QUEUE_MAX,
+	OPTION_MEM,
+	OPTION_UID_BASE,
+	OPTION_BOOT_TIMEOUT,
+	OPTION_VMM,
+	OPTION_KVM,
+	OPTION_KERNEL,
+	OPTION_INITRD,
+	OPTION_IMAGE,
+	OPTION_SERIAL_DIR,
+	OPTION_READY_FD,
+	OPTION_VERBOSE,
+	OPTION_HELP,
+	OPTION_COUNT
+};
+
+static const struct {
+	struct cli_option cli;
+	const char *value, *help;
+} table[OPTION_COUNT] = {
+	[OPTION_SOCKET] = {{"socket", 0, true, false}, "PATH",
+		"the API's Unix socket (default /run/tinderbox/host-ctl.sock, or $TINDERBOX_SOCKET)"},
+	[OPTION_GROUP] = {{"group", 0, true, false}, "NAME",
+		"group that may use the socket, mode 0660 (default: the daemon's own)"},
+	[OPTION_RUNTIME_DIR] = {{"runtime-dir", 0, true, false}, "DIR",
+		"for control sockets and locks; made when missing (default /run/tinderbox)"},
+	[OPTION_CGROUP_ROOT] = {{"cgroup-root", 0, true, false}, "DIR",
+		"cgroup v2 folder of the VMs; made when missing (default " CGROUP_ROOT_DEFAULT ")"},
+	[OPTION_LIMITS] = {{"limits", 0, true, false}, "required|available",
+		"refuse to start without cpu, memory and pids limits, or run VMs without them where the kernel "
+		"offers none: for test hosts only (default required)"},
+	[OPTION_POOL] = {{"pool", 0, true, false}, "N", "warm VMs kept, 0 to 64 (default 2)"},
+	[OPTION_MAX_VMS] = {{"max-vms", 0, true, false}, "N",
+		"VMs at once, busy ones included, 1 to 256 and at least --pool (default 128)"},
+	[OPTION_STARTS] = {{"starts", 0, true, false}, "N",
+		"VMs that boot at the same time, 1 to 64 (default: the host's CPUs)"},
+	[OPTION_QUEUE_MAX] = {{"queue-max", 0, true, false}, "N",
+		"runs that may wait for a VM, 0 to 4096; the next is refused as exhausted (default 64)"},
+	[OPTION_MEM] = {{"mem", 0, true, false}, "SIZE", "memory of each VM, 16M to 3G (default 128M)"},
+	[OPTION_UID_BASE] = {{"uid-base", 0, true, false}, "N",
+		"VM in slot n runs as uid and gid N + n; 1 to 2147483647 (default 700000)"},
+	[OPTION_BOOT_TIMEOUT] = {{"boot-timeout-ms", 0, true, false}, "N",
+		"a VM that is not warm by then is ended, 100 to 3600000 (default 30000)"},
+	[OPTION_VMM] = {{"vmm", 0, true, false}, "PATH", "the vmm's executable"},
+	[OPTION_KVM] = {{"kvm", 0, true, false}, "PATH", "the KVM device (default /dev/kvm)"},
+	[OPTION_KERNEL] = {{"kernel", 0, true, false}, "PATH", "guest kernel, vmlinux"},
+	[OPTION_INITRD] = {{"initrd", 0, true, false}, "PATH", "initramfs with guest-init"},
+	[OPTION_IMAGE] = {{"image", 0, true, false}, "PATH",
+		"base image. The defaults of these four are of the build tree that host-ctl stands in, or else "
+		"in " SERVE_LIBRARY},
+	[OPTION_SERIAL_DIR] = {{"serial-dir", 0, true, false}, "DIR",
+		"give each VM a serial port and write it to DIR/<id>.log: for debugging, it slows the boot"},
+	[OPTION_READY_FD] = {{"ready-fd", 0, true, false}, "N",
+		"write one byte to this fd and close it when the pool is first full"},
+	[OPTION_VERBOSE] = {{"verbose", 'v', false, false}, NULL, "log more"},
+	[OPTION_HELP] = {{"help", 'h', false, false}, NULL, "this text"},
+};
+
+enum { HELP_COLUMN = 30, HELP_WIDTH = 72 };
+
+/* The text, wrapped between words, each further line at HELP_COLUMN. */
+static void print_wrapped(FILE *to, const char *text)
+{
+	while (strlen(text) > HELP_WIDTH) {
+		const char *space = memrchr(text, ' ', HELP_WIDTH);
+
+		if (!space)
+			break;
+		fprintf(to, "%.*s\n%*s", (int)(space - text), text, HELP_COLUMN, "");
+		text = space + 1;
+	}
+	fprintf(to, "%s\n", text);
+}
+
+void serve_options_print_help(FILE *to)
+{
+	fputs("usage: host-ctl serve [OPTION...]\n\n"
+	      "The daemon: keeps warm VMs and runs commands in them, one a VM, for the clients of its socket.\n"
+	      "Needs root, KVM and cgroup v2 (`host-ctl doctor` says what lacks). Ends on SIGTERM or SIGINT and\n"
+	      "leaves nothing behind. Exit status: 0 stopped, 1 could not start or failed, 2 wrong command line.\n\n",
+		to);
+	for (int i = 0; i < OPTION_COUNT; i++) {
+		int used = fprintf(to, "  --%s%s%s", table[i].cli.name, table[i].value ? " " : "",
+			table[i].value ? table[i].value : "");
+
+		if (used >= HELP_COLUMN - 1)
+			used = fprintf(to, "\n") - 1;
+		fprintf(to, "%*s", HELP_COLUMN - used, "");
+		print_wrapped(to, table[i].help);
+	}
+}
+
+static const struct {
+	enum option option;
+	size_t offset;
+	const char *built, *installed; /* under the build folder; under SERVE_LIBRARY */
+} files[4] = {
+	{OPTION_VMM, offsetof(struct serve_options, vmm), "vmm/vmm", "vmm"},
+	{OPTION_KERNEL, offsetof(struct serve_options, kernel), "kernel/vmlinux-up", "vmlinux-up"},
+	{OPTION_INITRD, offsetof(struct serve_options, initrd), "images/initramfs.cpio", "initramfs.cpio"},
+	{OPTION_IMAGE, offsetof(struct serve_options, image), "images/base.erofs", "base.erofs"},
+};
+
+/* Of build/host-ctl/host-ctl: build. Empty when it cannot be told. */
+static void build_folder(char *folder, size_t size)
+{
+	ssize_t length = readlink("/proc/self/exe", folder, size - 1);
+
+	folder[length > 0 ? length : 0] = '\0';
+	for (int i = 0; i < 2; i++) {
+		char *slash = strrchr(folder, '/');
+
+		if (slash)
+			*slash = '\0';
+	}
+}
+
+static void find_files(struct serve_options *options)
+{
+	char folder[PATH_MAX];
+
+	build_folder(folder, sizeof folder);
+	for (int i = 0; i < 4; i++) {
+		const char **path = (const char **)((char *)options + files[i].offset);
+		int length;
+
+		if (*path)
+			continue;
+		length = snprintf(options->found[i], PATH_MAX, "%s/%s", folder, files[i].built);
+		if (!folder[0] || length >= PATH_MAX || access(options->found[i], F_OK) < 0)
+			snprintf(options->found[i], PATH_MAX, SERVE_LIBRARY "/%s", files[i].installed);
+		*path = options->found[i];
+	}
+}
+
+static int bad_number(enum option option, const char *value, const char *range, char *error)
+{
+	snprintf(error, SERVE_ERROR_MAX, "--%s is %s, not '%.64s'", table[option].cli.name, range, value);
+	return -1;
+}
+
+static int set_number(enum option option, const char *value, uint64_t minimum, uint64_t maximum, uint64_t *number,
+	char *error)
+{
+	char range[64];
+
+	if (!parse_u64(value, minimum, maximum, number))
+		return 0;
+	snprintf(range, sizeof range, "a number from %llu to %llu", (unsigned long long)minimum,
+		(unsigned long long)maximum);
+	return bad_number(option, value, range, error);
+}
+
+static int set_unsigned(enum option option, const char *value, unsigned int minimum, unsigned int maximum,
+	unsigned int *number, char *error)
+{
+	uint64_t wide;
+
+	if (set_number(option, value, minimum, maximum, &wide, error))
+		return -1;
+	*number = (unsigned int)wide;
+	return 0;
+}
+
+static int set_group(struct serve_options *options, const char *name, char *error)
+{
+	const struct group *group = getgrnam(name);
+
+	if (!group) {
+		snprintf(error, SERVE_ERROR_MAX, "--group: there is no group '%.64s'", name);
+		return -1;
+	}
+	options->group = group->gr_gid;
+	return 0;
+}
+
+static int set_limits(struct serve_options *options, const char *value, char *error)
+{
+	options->limits_required = !strcmp(value, "required");
+	if (options->limits_required || !strcmp(value, "available"))
+		return 0;
+	snprintf(error, SERVE_ERROR_MAX, "--limits is required or available, not '%.64s'", value);
+	return -1;
+}
+
+static int set_memory(struct serve_options *options, const char *value, char *error)
+{
+	options->memory = value;
+	if (!parse_size(value, SERVE_MEMORY_MIN, SERVE_MEMORY_MAX, &options->memory_bytes))
+		return 0;
+	return bad_number(OPTION_MEM, value, "a size from 16M to 3G", error);
+}
+
+static int set_ready_fd(struct serve_options *options, const char *value, char *error)
+{
+	unsigned int fd;
+
+	if (set_unsigned(OPTION_READY_FD, value, 0, INT_MAX, &fd, error))
+		return -1;
+	options->ready_fd = (int)fd;
+	if (fcntl(options->ready_fd, F_SETFD, FD_CLOEXEC) == 0)
+		return 0;
+	snprintf(error, SERVE_ERROR_MAX, "--ready-fd %d is not an open fd", options->ready_fd);
+	return -1;
+}
+
+static int set_value(struct serve_options *options, enum option option, const char *value, char *error)
+{
+	switch (option) {
+	case OPTION_GROUP:
+		return set_group(options, value, error);
+	case OPTION_LIMITS:
+		return set_limits(options, value, error);
+	case OPTION_POOL:
+		return set_unsigned(option, value, 0, POOL_TARGET_MAX, &options->target, error);
+	case OPTION_MAX_VMS:
+		return set_unsigned(option, value, 1, POOL_VMS_MAX, &options->vms_max, error);
+	case OPTION_STARTS:
+		return set_unsigned(option, value, 1, POOL_TARGET_MAX, &options->starts_max, error);
+	case OPTION_QUEUE_MAX:
+		return set_unsigned(option, value, 0, POOL_QUEUE_MAX, &options->queue_max, error);
+	case OPTION_MEM:
+		return set_memory(options, value, error);
+	case OPTION_UID_BASE:
+		return set_unsigned(option, value, 1, INT_MAX, &options->uid_base, error);
+	case OPTION_BOOT_TIMEOUT:
+		return set_number(option, value, 100, 3600 * 1000, &options->boot_timeout_ms, error);
+	case OPTION_READY_FD:
+		return set_ready_fd(options, value, error);
+	case OPTION_VERBOSE:
+		options->verbose = true;
+		return 0;
+	case OPTION_HELP:
+		options->help = true;
+		return 0;
+	default:
+		return 0;
+	}
+}
+
+/* The options that are a path and no more. */
+static const char **path_of(struct serve_options *options, enum option option)
+{
+	switch (option) {
+	case OPTION_SOCKET:
+		return &options->socket;
+	case OPTION_RUNTIME_DIR:
+		return &options->runtime_directory;
+	case OPTION_CGROUP_ROOT:
+		return &options->cgroup_root;
+	case OPTION_VMM:
+		return &options->vmm;
+	case OPTION_KVM:
+		return &options->kvm;
+	case OPTION_KERNEL:
+		return &options->kernel;
+	case OPTION_INITRD:
+		return &options->initrd;
+	case OPTION_IMAGE:
+		return &options->image;
+	case OPTION_SERIAL_DIR:
+		return &options->serial_directory;
+	default:
+		return NULL;
+	}
+}
+
+static int set_option(struct serve_options *options, enum option option, const char *value, char *error)
+{
+	const char **path = path_of(options, option);
+
+	if (!path)
+		return set_value(options, option, value, error);
+	*path = value;
+	if (value[0])
+		return 0;
+	snprintf(error, SERVE_ERROR_MAX, "--%s is empty: give a path", table[option].cli.name);
+	return -1;
+}
+
+static void set_defaults(struct serve_options *options)
+{
+	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+
+	*options = (struct serve_options){.runtime_directory = SERVE_RUNTIME_DEFAULT,
+		.cgroup_root = CGROUP_ROOT_DEFAULT,
+		.kvm = "/dev/kvm",
+		.memory = SERVE_MEMORY_DEFAULT,
+		.memory_bytes = UINT64_C(128) << 20,
+		.boot_timeout_ms = VM_BOOT_TIMEOUT_MS,
+		.target = SERVE_POOL_DEFAULT,
+		.vms_max = SERVE_VMS_DEFAULT,
+		.starts_max = cpus < 1 ? 1 : cpus > POOL_TARGET_MAX ? POOL_TARGET_MAX : (unsigned int)cpus,
+		.queue_max = POOL_QUEUE_DEFAULT,
+		.uid_base = SERVE_UID_BASE_DEFAULT,
+		.group = getegid(),
+		.limits_required = true,
+		.ready_fd = -1};
+}
+
+int serve_options_parse(struct serve_options *options, int argc, char **argv, char *error)
+{
+	struct cli_option list[OPTION_COUNT];
+	struct cli_parser parser;
+	const char *value;
+	int option;
+
+	for (int i = 0; i < OPTION_COUNT; i++)
+		list[i] = table[i].cli;
+	set_defaults(options);
+	cli_parser_init(&parser, list, OPTION_COUNT, argc, argv);
+	while ((option = cli_parser_next(&parser, &value)) >= 0) {
+		if (set_option(options, (enum option)option, value, error))
+			return -1;
+		if (options->help)
+			return 0;
+	}
+	if (option == CLI_BAD || parser.next < argc) {
+		snprintf(error, SERVE_ERROR_MAX, "%s%.64s", option == CLI_BAD ? parser.error : "unexpected argument ",
+			option == CLI_BAD ? "" : argv[parser.next]);
+		return -1;
+	}
+	if (options->vms_max < options->target) {
+		snprintf(error, SERVE_ERROR_MAX, "--max-vms %u is less than --pool %u", options->vms_max,
+			options->target);
+		return -1;
+	}
+	options->socket = cli_socket_path(options->socket);
+	find_files(options);
+	return 0;
+}

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The command line of `host-ctl serve`: one table, from which the help is printed too. */
+#ifndef HOST_CTL_SERVE_OPTIONS_H
+#define HOST_CTL_SERVE_OPTIONS_H
+
+#include "host-ctl/pool.h"
+#include <limits.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <sys/types.h>
+
+enum {
+	SERVE_POOL_DEFAULT = 2,
+	SERVE_VMS_DEFAULT = 128,
+	SERVE_UID_BASE_DEFAULT = 700000,
+	SERVE_MEMORY_MIN = 16 * 1024 * 1024,
+	SERVE_ERROR_MAX = 1280,
+};
+#define SERVE_MEMORY_DEFAULT "128M"
+#define SERVE_MEMORY_MAX (UINT64_C(3) << 30)
+#define SERVE_RUNTIME_DEFAULT "/run/tinderbox"
+#define SERVE_LIBRARY "/usr/lib/tinderbox"
+
+/* Paths are texts of argv, or defaults that are static or in `found`. */
+struct serve_options {
+	const char *socket, *runtime_directory, *cgroup_root;
+	const char *vmm, *kvm, *kernel, *initrd, *image, *memory, *serial_directory;
+	uint64_t memory_bytes, boot_timeout_ms;
+	unsigned int target, vms_max, starts_max, queue_max;
+	uid_t uid_base;
+	gid_t group;
+	bool limits_required, verbose, help;
+	int ready_fd; /* -1: none */
+	char found[4][PATH_MAX];
+};
+
+/*
+ * argv[0] is the verb. 0, or -1 with a sentence in error (SERVE_ERROR_MAX bytes). With help set, nothing else
+ * counts.
+ */
+int serve_options_parse(struct serve_options *options, int argc, char **argv, char *error);
+void serve_options_print_help(FILE *to);
+
+#endif

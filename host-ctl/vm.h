@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One VM: a vmm process in its own cgroup, its control socket, and the agent in its guest.
+ *
+ *             EVENT_STATE      EVENT_STREAM       HELLO         IDENTITY_DONE     CONNECT replied
+ *   LAUNCHED ────────────▶ BOOTING ──────▶ HELLO ──────▶ IDENTITY ──────▶ CONNECTING ──────▶ WARM
+ *       │                     │              │               │                 │               │ vm_take
+ *       │                     │              │               │                 │               ▼
+ *       ├─────────────────────┴──────────────┴───────────────┴─────────────────┴──────────── BUSY
+ *       ▼   vm_end, boot time-out, the process died, the guest broke the protocol              │
+ *     ENDING ◀────────────────────────────────────────────────────────────────────────────────┘
+ *       │   process reaped (`ended` is called), cgroup gone, session released (`gone` is called)
+ *       ▼
+ *     freed
+ *
+ * A VM that was BUSY only ever goes to ENDING: it is never handed out twice. Nothing of a user's reaches a
+ * guest before IDENTITY_DONE.
+ *
+ * The guest and, to a degree, the vmm are hostile: a message of a wrong size, type or order, or an unasked
+ * byte on a warm session stream, ends that VM with the cause named; nothing else is touched. What they send is
+ * bounded by VM_CONTROL_BURST messages a turn, AGENT_FRAME_MAX a frame, and TAIL_BYTES of log.
+ */
+#ifndef HOST_CTL_VM_H
+#define HOST_CTL_VM_H
+
+#include "common/frame.h"
+#include "common/loop.h"
+#include "common/proto_vmm.h"
+#include "host-ctl/cgroup.h"
+#include "host-ctl/tail.h"
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+enum {
+	VM_ID_MAX = 24,
+	VM_CAUSE_MAX = 640,
+	VM_SOCKET_MAX = 108, /* path of a control socket, NUL included: sun_path */
+	VM_MEMORY_OVERHEAD = 64 * 1024 * 1024, /* of the cgroup's limit, over the guest's memory */
+	VM_CPU_QUOTA_US = 200 * 1000,	       /* two CPUs: one vCPU and its devices */
+	VM_PIDS_MAX = 64,		       /* threads of one vmm */
+	VM_FILES_MAX = 128,		       /* open fds of one vmm */
+	VM_CONTROL_BURST = 16,
+	VM_BOOT_TIMEOUT_MS = 30 * 1000,
+	VM_EXIT_GRACE_MS = 2000, /* for a vmm whose streams have ended to exit, and so say why */
+};
+
+enum vm_state {
+	VM_LAUNCHED,
+	VM_BOOTING,
+	VM_HELLO,
+	VM_IDENTITY,
+	VM_CONNECTING,
+	VM_WARM,
+	VM_BUSY,
+	VM_ENDING,
+	VM_STATE_COUNT
+};
+
+/* What all VMs of a daemon share; outlives them. */
+struct vm_config {
+	const char *vmm, *kvm, *kernel, *initrd, *image; /* paths */
+	const char *memory;			   /* as the vmm takes it: "128M" */
+	uint64_t memory_bytes;
+	const char *serial_directory; /* NULL: no serial port */
+	const char *socket_directory; /* of control sockets */
+	uid_t uid_base;		      /* VM in slot n runs as uid_base + n */
+	uint64_t boot_timeout_ms;
+	struct cgroup_tree *cgroups;
+	struct loop *loop;
+};
+
+struct vm;
+
+/* Called from the loop, never from within a call of vm_*. */
+struct vm_events {
+	void (*warm)(void *context, struct vm *vm);
+	/* The process is reaped; vm_cause says how it ended. */
+	void (*ended)(void *context, struct vm *vm);
+	/* Nothing of it is left; the memory is freed after the call. */
+	void (*gone)(void *context, struct vm *vm);
+};
+
+/* The session of a BUSY VM, its owner's. Both are called from the loop. */
+struct vm_session_events {
+	void (*ready)(void *context, uint32_t events); /* of the session's fd */
+	void (*ended)(void *context);		       /* the process is reaped */
+};
+
+struct vm {
+	char id[VM_ID_MAX];
+	unsigned int slot;
+	enum vm_state state;
+	pid_t pid;
+	uint64_t started_ns, warm_ns; /* CLOCK_MONOTONIC; 0: not yet */
+	bool reaped;
+	bool booted;	  /* was warm once */
+	bool was_busy;	  /* a run had it */
+	bool killed;	  /* by us, before it said how it ended */
+	char cause[VM_CAUSE_MAX];
+
+	const struct vm_config *config;
+	const struct vm_events *events;
+	void *context;
+	const struct vm_session_events *session_events;
+	void *session_context;
+
+	int pidfd, control, agent, session, errors, group, group_events;
+	struct loop_source *pidfd_source, *control_source, *agent_source, *session_source, *errors_source;
+	struct loop_source *group_source, *timer;
+	struct frame_reader agent_reader;
+	uint32_t sequence;
+	struct tail tail;
+	bool said_ended;		      /* EVENT_STATE ended came, with */
+	uint64_t said_end;		      /* enum vmm_end */
+	char said_reason[VMM_MESSAGE_TEXT]; /* and its text */
+};
+
+/*
+ * Launches a VM in `slot` (a number no living VM has). *out is set on 0. On failure -errno, *error says what
+ * failed, and nothing is left.
+ */
+int vm_start(const struct vm_config *config, unsigned int slot, const struct vm_events *events, void *context,
+	struct vm **out, struct error *error);
+
+/* WARM to BUSY: the session's fd (vm->session) is the caller's to read and write until vm_release. */
+void vm_take(struct vm *vm, const struct vm_session_events *events, void *context);
+/* Which events of the session's fd are reported. 0 or -errno. */
+int vm_watch_session(struct vm *vm, uint32_t events);
+/* The end of a session: the VM ends, whatever state it is in. cause: why, or NULL for a used VM's usual end. */
+void vm_release(struct vm *vm, const char *cause);
+
+/*
+ * A stream of it ended when it should not have. The vmm is given VM_EXIT_GRACE_MS to end by itself, so that its
+ * own reason is known; then it is killed (vm->killed) and cause holds.
+ */
+void vm_lose(struct vm *vm, const char *cause);
+
+/* Kills the VM, unless it is dying already. cause as above. A BUSY VM's session stays its owner's. */
+void vm_end(struct vm *vm, const char *cause);
+
+/* How it ended, for people: what the vmm's exit status means and its last words. Final after `ended`. */
+const char *vm_cause(const struct vm *vm);
+/* "starting", "warm", "busy" or "ending". */
+const char *vm_state_name(const struct vm *vm);
+/* True while it may still become warm. */
+bool vm_is_starting(const struct vm *vm);
+
+#endif

@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* From a launched process to a warm VM: the control socket and the agent's first stream. */
+#include "common/io.h"
+#include "common/log.h"
+#include "host-ctl/clock.h"
+#include "host-ctl/text.h"
+#include "host-ctl/vm_private.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/random.h>
+
+static void agent_ready(void *context, uint32_t events)
+{
+	vm_agent_ready(context, events);
+}
+
+/* Returns the one fd of a message, non-blocking, or -1; closes the rest. */
+static int take_stream(int *fds, size_t count)
+{
+	for (size_t i = 1; i < count; i++)
+		fd_close(&fds[i]);
+	if (count && fd_set_nonblock(fds[0]) < 0)
+		fd_close(&fds[0]);
+	return count ? fds[0] : -1;
+}
+
+static void stream_opened(struct vm *vm, const struct vmm_message *message, int fd)
+{
+	/* A guest may connect to what it likes; only the agent's one stream is answered. */
+	if (fd < 0 || vm->state != VM_BOOTING || message->arg0 != AGENT_HOST_PORT) {
+		fd_close(&fd);
+		return;
+	}
+	vm->agent = fd;
+	vm->agent_source =
+		loop_add_fd(vm->config->loop, fd, EPOLLIN | EPOLLRDHUP, agent_ready, vm);
+	if (!vm->agent_source) {
+		vm_end(vm, "the daemon cannot watch its agent: out of memory");
+		return;
+	}
+	vm_move(vm, VM_HELLO);
+}
+
+static void state_changed(struct vm *vm, const struct vmm_message *message)
+{
+	if (message->arg0 == VMM_STATE_ENDED) {
+		vm->said_ended = true;
+		vm->said_end = message->arg1;
+		text_copy_printable(vm->said_reason, sizeof vm->said_reason, message->text,
+			strnlen(message->text, sizeof message->text - 1));
+		vm_lose(vm, "the vmm said that the VM ended, but did not exit");
+	} else if (vm->state == VM_LAUNCHED) {
+		vm_move(vm, VM_BOOTING);
+	}
+}
+
+static void connected(struct vm *vm, const struct vmm_message *message, int fd)
+{
+	char cause[VM_CAUSE_MAX];
+
+	if (vm->state != VM_CONNECTING || message->sequence != vm->sequence) {
+		fd_close(&fd);
+		vm_end(vm, "the vmm replied to what was not asked");
+	} else if (message->status || fd < 0) {
+		snprintf(cause, sizeof cause, "no stream to the agent: %s",
+			message->status < 0 ? strerror(-message->status) : "no fd came");
+		fd_close(&fd);
+		vm_end(vm, cause);
+	} else {
+		vm_set_session(vm, fd);
+	}
+}
+
+static void handle_message(struct vm *vm, const struct vmm_message *message, int fd)
+{
+	switch (message->type) {
+	case VMM_EVENT_STATE:
+		fd_close(&fd);
+		state_changed(vm, message);
+		return;
+	case VMM_EVENT_STREAM:
+		stream_opened(vm, message, fd);
+		return;
+	case VMM_CONNECT | VMM_REPLY:
+		connected(vm, message, fd);
+		return;
+	default:
+		fd_close(&fd);
+		vm_end(vm, "the vmm sent a message of an unknown type");
+	}
+}
+
+void vm_control_ready(struct vm *vm)
+{
+	struct vmm_message message;
+	int fds[IO_FDS_MAX];
+
+	for (int i = 0; i < VM_CONTROL_BURST && vm->control >= 0; i++) {
+		size_t count = IO_FDS_MAX;
+		ssize_t got = io_receive_fds(vm->control, &message, sizeof message, fds, &count);
+
+		if (got == -EAGAIN)
+			return;
+		if (got == sizeof message) {
+			handle_message(vm, &message, take_stream(fds, count));
+			continue;
+		}
+		if (got > 0) {
+			int fd = take_stream(fds, count);
+
+			fd_close(&fd);
+			vm_end(vm, "the vmm sent a message of a wrong size");
+			return;
+		}
+		/* Closed: usual when the process ends, which its pidfd tells with the reason. */
+		loop_remove(vm->control_source);
+		vm->control_source = NULL;
+		fd_close(&vm->control);
+		vm_lose(vm, "the vmm closed its control socket");
+	}
+}
+
+/* --- the agent's stream --- */
+
+static int send_identity(struct vm *vm)
+{
+	struct agent_identity identity = {.realtime_ns = clock_read(CLOCK_REALTIME)};
+
+	if (getrandom(identity.entropy, sizeof identity.entropy, 0) != sizeof identity.entropy ||
+		getrandom(identity.machine_id, sizeof identity.machine_id, 0) != sizeof identity.machine_id)
+		return -EIO;
+	snprintf(identity.hostname, sizeof identity.hostname, "%s", vm->id);
+	return frame_write(vm->agent, AGENT_IDENTITY, &identity, sizeof identity, NULL, 0);
+}
+
+static void log_warnings(const struct vm *vm, const uint8_t *text, uint32_t length)
+{
+	char line[256];
+
+	while (length) {
+		const uint8_t *newline = memchr(text, '\n', length);
+		uint32_t part = newline ? (uint32_t)(newline - text) : length;
+
+		text_copy_printable(line, sizeof line, text, part);
+		log_warn("%s: guest: %s", vm->id, line);
+		part += newline != NULL;
+		text += part;
+		length -= part;
+	}
+}
+
+static void handle_hello(struct vm *vm, const struct frame *frame)
+{
+	struct agent_hello hello;
+	char cause[VM_CAUSE_MAX];
+
+	if (frame->type != AGENT_HELLO || frame->length < sizeof hello) {
+		vm_end(vm, "the agent's first frame is not a hello");
+		return;
+	}
+	memcpy(&hello, frame->payload, sizeof hello);
+	if (hello.warnings_length != frame->length - sizeof hello) {
+		vm_end(vm, "the agent's hello is malformed");
+		return;
+	}
+	if (hello.version != AGENT_PROTO_VERSION) {
+		snprintf(cause, sizeof cause, "the agent speaks protocol %u, this daemon %d: rebuild the images",
+			hello.version, AGENT_PROTO_VERSION);
+		vm_end(vm, cause);
+		return;
+	}
+	log_warnings(vm, frame->payload + sizeof hello, hello.warnings_length);
+	if (send_identity(vm) < 0)
+		vm_lose(vm, "the agent's stream took no identity");
+	else
+		vm_move(vm, VM_IDENTITY);
+}
+
+static int request_session(struct vm *vm)
+{
+	struct vmm_message message = {
+		.type = VMM_CONNECT, .sequence = ++vm->sequence, .arg0 = AGENT_GUEST_PORT};
+
+	return io_send_fds(vm->control, &message, sizeof message, NULL, 0);
+}
+
+static void handle_identity_done(struct vm *vm, const struct frame *frame)
+{
+	struct agent_status status;
+	char text[256], cause[VM_CAUSE_MAX];
+
+	if (frame->type != AGENT_IDENTITY_DONE || frame->length < sizeof status) {
+		vm_end(vm, "the agent did not answer to its identity");
+		return;
+	}
+	memcpy(&status, frame->payload, sizeof status);
+	if (status.text_length != frame->length - sizeof status || status.status < 0) {
+		vm_end(vm, "the agent's answer to its identity is malformed");
+		return;
+	}
+	if (status.status) {
+		text_copy_printable(text, sizeof text, frame->payload + sizeof status, status.text_length);
+		snprintf(cause, sizeof cause, "the agent could not take its identity: %s: %s", text,
+			strerror(status.status));
+		vm_end(vm, cause);
+		return;
+	}
+	if (request_session(vm) < 0)
+		vm_lose(vm, "the vmm takes no request");
+	else
+		vm_move(vm, VM_CONNECTING);
+}
+
+static void handle_frame(struct vm *vm, const struct frame *frame)
+{
+	if (vm->state == VM_HELLO)
+		handle_hello(vm, frame);
+	else if (vm->state == VM_IDENTITY)
+		handle_identity_done(vm, frame);
+	else
+		vm_end(vm, "the agent sent a control frame that was not asked for");
+}
+
+void vm_agent_ready(struct vm *vm, uint32_t events)
+{
+	struct frame frame;
+	int got = frame_reader_fill(&vm->agent_reader, vm->agent), status = 0;
+
+	(void)events;
+	if (got == -EAGAIN)
+		return;
+	if (got <= 0) {
+		loop_remove(vm->agent_source);
+		vm->agent_source = NULL;
+		fd_close(&vm->agent);
+		/* A busy VM's session tells by itself. */
+		if (vm->state != VM_BUSY)
+			vm_lose(vm, "the agent closed its stream");
+		return;
+	}
+	while (vm->agent >= 0 && (status = frame_reader_next(&vm->agent_reader, &frame)) > 0)
+		handle_frame(vm, &frame);
+	if (vm->agent >= 0 && status < 0)
+		vm_end(vm, "the agent sent a malformed frame");
+}
