@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The serial port: what a driver looks for, bytes both ways, and an output that nobody reads. */
+#include "tests/support/unit.h"
+
+#include "common/io.h"
+#include "vmm/serial.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/serial_reg.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+struct line {
+	struct serial serial;
+	int reader, writer, interrupt;
+};
+
+static int set_up(void **state)
+{
+	static struct line line;
+	int pair[2];
+
+	line.interrupt = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (pipe2(pair, O_CLOEXEC) < 0 || line.interrupt < 0)
+		return -1;
+	line.reader = pair[0];
+	line.writer = pair[1];
+	serial_init(&line.serial, line.writer, line.interrupt);
+	*state = &line;
+	return 0;
+}
+
+static int tear_down(void **state)
+{
+	struct line *line = *state;
+
+	serial_finish(&line->serial);
+	fd_close(&line->reader);
+	fd_close(&line->writer);
+	fd_close(&line->interrupt);
+	return 0;
+}
+
+static uint8_t in(struct line *line, uint64_t port)
+{
+	uint8_t value = 0xaa;
+
+	serial_read(&line->serial, port, &value, 1);
+	return value;
+}
+
+static void out(struct line *line, uint64_t port, uint8_t value)
+{
+	serial_write(&line->serial, port, &value, 1);
+}
+
+static void a_driver_finds_a_16550a(void **state)
+{
+	struct line *line = *state;
+
+	out(line, UART_IER, 0);
+	assert_int_equal(in(line, UART_IER), 0);
+	out(line, UART_IER, 0xff);
+	assert_int_equal(in(line, UART_IER), 0x0f);
+	out(line, UART_IER, 0);
+	out(line, UART_FCR, UART_FCR_ENABLE_FIFO);
+	assert_int_equal(in(line, UART_IIR), 0xc0 | UART_IIR_NO_INT);
+	out(line, UART_FCR, 0);
+	assert_int_equal(in(line, UART_IIR), UART_IIR_NO_INT);
+	out(line, UART_SCR, 0x5a);
+	assert_int_equal(in(line, UART_SCR), 0x5a);
+	assert_int_equal(in(line, UART_LSR), UART_LSR_TEMT | UART_LSR_THRE);
+	assert_int_equal(in(line, UART_MSR), UART_MSR_DCD | UART_MSR_DSR | UART_MSR_CTS);
+}
+
+static void loop_back_works(void **state)
+{
+	struct line *line = *state;
+
+	out(line, UART_MCR, UART_MCR_LOOP | UART_MCR_OUT2 | UART_MCR_RTS);
+	assert_int_equal(in(line, UART_MSR), UART_MSR_DCD | UART_MSR_CTS);
+	out(line, UART_TX, 'x');
+	assert_int_equal(in(line, UART_RX), 'x');
+	out(line, UART_MCR, UART_MCR_LOOP | UART_MCR_OUT1 | UART_MCR_DTR);
+	assert_int_equal(in(line, UART_MSR), UART_MSR_RI | UART_MSR_DSR);
+	assert_int_equal(line->serial.written, 0);
+}
+
+static void the_divisor_is_no_data(void **state)
+{
+	struct line *line = *state;
+
+	out(line, UART_LCR, UART_LCR_DLAB | 3);
+	out(line, UART_DLL, 1);
+	out(line, UART_DLM, 2);
+	assert_int_equal(in(line, UART_DLL), 1);
+	assert_int_equal(in(line, UART_DLM), 2);
+	out(line, UART_LCR, 3);
+	assert_int_equal(in(line, UART_LCR), 3);
+	assert_int_equal(in(line, UART_IER), 0);
+	assert_int_equal(in(line, UART_RX), 0);
+	assert_int_equal(line->serial.written, 0);
+}
+
+static void bytes_go_out_at_once(void **state)
+{
+	struct line *line = *state;
+	char text[4] = "";
+
+	for (const char *byte = "abc"; *byte; byte++)
+		out(line, UART_TX, (uint8_t)*byte);
+	assert_int_equal(read(line->reader, text, sizeof(text)), 3);
+	assert_string_equal(text, "abc");
+	assert_int_equal(line->serial.written, 3);
+	assert_int_equal(line->serial.dropped, 0);
+}
+
+static void input_waits_to_a_bound(void **state)
+{
+	struct line *line = *state;
+	uint8_t bytes[SERIAL_FIFO + 5];
+
+	for (size_t i = 0; i < sizeof(bytes); i++)
+		bytes[i] = (uint8_t)i;
+	assert_int_equal(serial_input(&line->serial, bytes, sizeof(bytes)), SERIAL_FIFO);
+	assert_true(in(line, UART_LSR) & UART_LSR_DR);
+	out(line, UART_IER, UART_IER_RDI);
+	assert_int_equal(in(line, UART_IIR), UART_IIR_RDI);
+	assert_int_equal(in(line, UART_RX), 0);
+	assert_int_equal(in(line, UART_RX), 1);
+	assert_int_equal(serial_input(&line->serial, bytes, 3), 2); /* around the end of the ring */
+	for (unsigned i = 2; i < SERIAL_FIFO; i++)
+		assert_int_equal(in(line, UART_RX), i);
+	assert_int_equal(in(line, UART_RX), 0);
+	assert_int_equal(in(line, UART_RX), 1);
+	assert_false(in(line, UART_LSR) & UART_LSR_DR);
+	assert_int_equal(in(line, UART_RX), 0);
+	assert_int_equal(in(line, UART_IIR), UART_IIR_NO_INT);
+	serial_input(&line->serial, bytes, 3);
+	out(line, UART_FCR, UART_FCR_CLEAR_RCVR);
+	assert_false(in(line, UART_LSR) & UART_LSR_DR);
+}
+
+static void other_widths_are_nothing(void **state)
+{
+	struct line *line = *state;
+	uint8_t data[8];
+
+	for (uint64_t port = 0; port < 8; port++)
+		for (uint32_t length = 2; length <= 8; length *= 2) {
+			memset(data, 0, sizeof(data));
+			serial_write(&line->serial, port, data, length);
+			serial_read(&line->serial, port, data, length);
+			for (uint32_t i = 0; i < length; i++)
+				assert_int_equal(data[i], 0xff);
+		}
+	assert_int_equal(line->serial.written, 0);
+}
+
+static void a_reader_that_does_not_read_holds_nobody_at_the_end(void **state)
+{
+	struct line *line = *state;
+	static const char page[4096];
+
+	assert_int_equal(fcntl(line->writer, F_SETPIPE_SZ, sizeof(page)), sizeof(page));
+	assert_int_equal(write(line->writer, page, sizeof(page)), sizeof(page));
+	/* Without this the next byte would wait for ever. */
+	assert_int_equal(eventfd_write(line->interrupt, 1), 0);
+	out(line, UART_TX, 'y');
+	assert_int_equal(line->serial.dropped, 1);
+	assert_int_equal(line->serial.written, 0);
+}
+
+static void a_reader_that_is_gone_costs_only_the_bytes(void **state)
+{
+	struct line *line = *state;
+
+	signal(SIGPIPE, SIG_IGN);
+	fd_close(&line->reader);
+	out(line, UART_TX, 'x');
+	assert_int_equal(line->serial.dropped, 1);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(a_driver_finds_a_16550a, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(loop_back_works, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(the_divisor_is_no_data, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(bytes_go_out_at_once, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(input_waits_to_a_bound, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(other_widths_are_nothing, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(
+			a_reader_that_does_not_read_holds_nobody_at_the_end, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(
+			a_reader_that_is_gone_costs_only_the_bytes, set_up, tear_down),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
