@@ -122,7 +122,7 @@ static int make_stream(int *ours, int *theirs)
 static int serve_connect(struct control *control, const struct vmm_message *request)
 {
 	struct pending *pending;
-	int ours, theirs, r;
+	int ours = -1, theirs = -1, r;
 
 	if (request->arg0 >= UINT32_MAX)
 		return -EINVAL;
@@ -396,7 +396,7 @@ void control_ended(struct control *control, enum vmm_end end, const char *reason
 int control_offer_stream(struct control *control, uint32_t host_port)
 {
 	struct vmm_message message = {.type = VMM_EVENT_STREAM, .arg0 = host_port};
-	int ours, theirs, r;
+	int ours = -1, theirs = -1, r;
 
 	if (control->peer < 0)
 		return -ECONNREFUSED;

@@ -208,22 +208,23 @@ int kvm_add_irqfd(int vm, uint32_t gsi, int eventfd)
 
 int kvm_set_routes(int vm, const struct kvm_route *routes, unsigned count)
 {
-	struct {
-		struct kvm_irq_routing head;
-		struct kvm_irq_routing_entry entries[KVM_ROUTES_MAX];
-	} request = {.head = {.nr = count}};
+	union {
+		struct kvm_irq_routing table;
+		char room[sizeof(struct kvm_irq_routing) +
+			  KVM_ROUTES_MAX * sizeof(struct kvm_irq_routing_entry)];
+	} request = {.table = {.nr = count}};
 
 	if (count > KVM_ROUTES_MAX)
 		return -E2BIG;
 	for (unsigned i = 0; i < count; i++)
-		request.entries[i] = (struct kvm_irq_routing_entry){
+		request.table.entries[i] = (struct kvm_irq_routing_entry){
 			.gsi = routes[i].gsi,
 			.type = KVM_IRQ_ROUTING_MSI,
 			.u.msi.address_lo = (uint32_t)routes[i].address,
 			.u.msi.address_hi = (uint32_t)(routes[i].address >> 32),
 			.u.msi.data = routes[i].data,
 		};
-	return call(vm, KVM_SET_GSI_ROUTING, &request);
+	return call(vm, KVM_SET_GSI_ROUTING, &request.table);
 }
 
 int kvm_open_stats(int vm_or_vcpu)
@@ -245,12 +246,13 @@ int kvm_read_stat(int stats, const char *name, uint64_t *value)
 	for (uint32_t i = 0; i < head.num_desc; i++) {
 		size_t size = sizeof(entry.desc) + head.name_size;
 
-		if (io_pread_full(stats, &entry, size, (off_t)(head.desc_offset + i * size)) != (ssize_t)size)
+		if (io_pread_full(stats, &entry, size, (off_t)head.desc_offset + (off_t)(i * size)) !=
+			(ssize_t)size)
 			return -EIO;
 		if (strncmp(entry.desc.name, name, head.name_size) != 0)
 			continue;
 		if (io_pread_full(stats, value, sizeof(*value),
-			    (off_t)(head.data_offset + entry.desc.offset)) != (ssize_t)sizeof(*value))
+			    (off_t)head.data_offset + (off_t)entry.desc.offset) != (ssize_t)sizeof(*value))
 			return -EIO;
 		return 0;
 	}

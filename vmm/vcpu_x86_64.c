@@ -154,23 +154,23 @@ void vcpu_adapt_cpuid(struct kvm_cpuid2 *cpuid, unsigned id, unsigned cpus, bool
 /* What firmware leaves behind: memory is write-back, string instructions are fast. */
 static int set_msrs(const struct vcpu *vcpu)
 {
-	struct {
-		struct kvm_msrs head;
-		struct kvm_msr_entry entries[2];
-	} msrs = {
-		.head = {.nmsrs = 2},
-		.entries =
-			{
-				{.index = MSR_MISC_ENABLE, .data = MISC_ENABLE_FAST_STRING},
-				{.index = MSR_MTRR_DEFAULT_TYPE, .data = MTRR_ENABLE | MTRR_WRITE_BACK},
-			},
+	static const struct kvm_msr_entry entries[] = {
+		{.index = MSR_MISC_ENABLE, .data = MISC_ENABLE_FAST_STRING},
+		{.index = MSR_MTRR_DEFAULT_TYPE, .data = MTRR_ENABLE | MTRR_WRITE_BACK},
 	};
-	int r = call(vcpu->fd, KVM_SET_MSRS, &msrs);
+	enum { COUNT = sizeof(entries) / sizeof(entries[0]) };
+	union {
+		struct kvm_msrs list;
+		char room[sizeof(struct kvm_msrs) + sizeof(entries)];
+	} msrs = {.list = {.nmsrs = COUNT}};
+	int r;
 
+	memcpy(msrs.list.entries, entries, sizeof(entries));
+	r = call(vcpu->fd, KVM_SET_MSRS, &msrs.list);
 	if (r < 0)
 		return r;
 	/* KVM stops at the first that it refuses. */
-	return r == (int)msrs.head.nmsrs ? 0 : -EINVAL;
+	return r == COUNT ? 0 : -EINVAL;
 }
 
 int vcpu_set_features(struct vcpu *vcpu, const struct vcpu_features *features, unsigned cpus)
