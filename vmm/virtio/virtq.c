@@ -173,10 +173,11 @@ bool virtq_empty(const struct virtq *queue)
 
 void virtq_push(struct virtq *queue, uint16_t head, uint32_t written)
 {
-	struct vring_used_elem *element = &queue->used->ring[queue->next_used & (queue->size - 1)];
+	struct vring_used_elem *element;
 
 	if (!queue->live)
 		return;
+	element = &queue->used->ring[queue->next_used & (queue->size - 1)];
 	__atomic_store_n(&element->id, head, __ATOMIC_RELAXED);
 	__atomic_store_n(&element->len, written, __ATOMIC_RELAXED);
 	queue->next_used++;
