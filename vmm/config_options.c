@@ -355,7 +355,8 @@ const struct config_option config_options[CONFIG_OPTION_COUNT] = {
 		.most = 1,
 		.value_optional = true,
 		.take = take_stats,
-		.text = "counts of exits by reason and device, at the end; without a file on standard error"},
+		.text = "counts of exits by reason and device, at the end: words on standard error, or JSON "
+			"in a file"},
 	{.name = "log-level",
 		.value = "error|warn|info|debug",
 		.fallback = "info",

@@ -7,6 +7,7 @@
 #include "common/io.h"
 #include "common/log.h"
 #include "common/parse.h"
+#include "common/unix_socket.h"
 #include "vmm/virtio/vsock.h"
 #include <errno.h>
 #include <inttypes.h>
@@ -16,7 +17,6 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -38,8 +38,7 @@ struct vsock_unix {
 	struct virtio_device *vsock;
 	int fd;
 	struct loop_source *source, *retry;
-	struct sockaddr_un address;
-	bool bound;
+	char path[sizeof(((struct sockaddr_un *)NULL)->sun_path)]; /* ours while fd is open */
 	struct client *clients;
 	unsigned count;
 };
@@ -105,7 +104,7 @@ static void join(struct client *client)
 	if (error == 0)
 		return;
 	client->fd = -1;
-	log_warn("vsock: a client of %s: %s", client->host->address.sun_path, strerror(-error));
+	log_warn("vsock: a client of %s: %s", client->host->path, strerror(-error));
 	client_destroy(client);
 }
 
@@ -200,7 +199,7 @@ static void on_listener(void *context, uint32_t events)
 	error = fd < 0 ? -errno : add_client(host, fd);
 	if (error == 0 || error == -EAGAIN || error == -EINTR || error == -ECONNABORTED)
 		return;
-	log_warn("vsock: accepting on %s: %s", host->address.sun_path, strerror(-error));
+	log_warn("vsock: accepting on %s: %s", host->path, strerror(-error));
 	(void)loop_set_events(host->source, 0);
 	(void)loop_set_timer(host->retry, ACCEPT_RETRY_NS);
 }
@@ -210,63 +209,23 @@ static void on_retry(void *context)
 	watch_listener(context);
 }
 
-/* True: a socket is there that nobody listens on. */
-static bool is_stale(const struct sockaddr_un *address)
-{
-	struct stat status;
-	bool stale;
-	int fd;
-
-	if (lstat(address->sun_path, &status) < 0 || !S_ISSOCK(status.st_mode))
-		return false;
-	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-	if (fd < 0)
-		return false;
-	stale = connect(fd, (const struct sockaddr *)address, sizeof(*address)) < 0 && errno == ECONNREFUSED;
-	fd_close(&fd);
-	return stale;
-}
-
-/* 0 or -errno. */
-static int bind_listener(struct vsock_unix *host)
-{
-	const struct sockaddr *address = (const struct sockaddr *)&host->address;
-	int bound;
-
-	host->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-	/* Before bind, so that the path never has another mode. */
-	if (host->fd < 0 || fchmod(host->fd, SOCKET_MODE) < 0)
-		return -errno;
-	bound = bind(host->fd, address, sizeof(host->address));
-	if (bound < 0 && errno == EADDRINUSE && is_stale(&host->address)) {
-		(void)unlink(host->address.sun_path);
-		bound = bind(host->fd, address, sizeof(host->address));
-	} else if (bound < 0 && errno != EADDRINUSE) {
-		return -errno;
-	}
-	if (bound < 0)
-		return -EADDRINUSE;
-	host->bound = true;
-	return listen(host->fd, SOMAXCONN) < 0 ? -errno : 0;
-}
-
 int vsock_unix_create(const char *path, struct loop *loop, struct vsock_unix **out)
 {
 	struct vsock_unix *host;
 	int error;
 
-	if (strlen(path) >= sizeof(host->address.sun_path))
+	if (strlen(path) >= sizeof(host->path))
 		return -ENAMETOOLONG;
 	host = calloc(1, sizeof(*host));
 	if (!host)
 		return -ENOMEM;
 	host->loop = loop;
 	host->fd = -1;
-	host->address.sun_family = AF_UNIX;
-	memcpy(host->address.sun_path, path, strlen(path));
-	error = bind_listener(host);
-	if (error)
+	memcpy(host->path, path, strlen(path));
+	error = unix_listen(path, SOCK_STREAM, SOCKET_MODE, SOMAXCONN);
+	if (error < 0)
 		goto fail;
+	host->fd = error;
 	host->source = loop_add_fd(loop, host->fd, 0, on_listener, host);
 	host->retry = host->source ? loop_add_timer(loop, on_retry, host) : NULL;
 	if (!host->retry) {
@@ -288,21 +247,10 @@ void vsock_unix_attach(struct vsock_unix *host, struct virtio_device *vsock)
 
 int vsock_unix_accept(struct vsock_unix *host, uint32_t host_port)
 {
-	struct sockaddr_un address = {.sun_family = AF_UNIX};
-	int length = snprintf(
-		address.sun_path, sizeof(address.sun_path), "%s_%" PRIu32, host->address.sun_path, host_port);
-	int fd, error;
+	char path[sizeof(host->path)];
+	int length = snprintf(path, sizeof(path), "%s_%" PRIu32, host->path, host_port);
 
-	if (length < 0 || (size_t)length >= sizeof(address.sun_path))
-		return -ENAMETOOLONG;
-	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-	if (fd < 0)
-		return -errno;
-	if (connect(fd, (const struct sockaddr *)&address, sizeof(address)) == 0)
-		return fd;
-	error = -errno;
-	fd_close(&fd);
-	return error;
+	return length < 0 || (size_t)length >= sizeof(path) ? -ENAMETOOLONG : unix_connect(path, SOCK_STREAM);
 }
 
 void vsock_unix_destroy(struct vsock_unix *host)
@@ -323,8 +271,8 @@ void vsock_unix_destroy(struct vsock_unix *host)
 	}
 	loop_remove(host->source);
 	loop_remove(host->retry);
-	if (host->bound)
-		(void)unlink(host->address.sun_path);
+	if (host->fd >= 0)
+		(void)unlink(host->path);
 	fd_close(&host->fd);
 	free(host);
 }

@@ -23,8 +23,8 @@ enum {
 };
 
 /*
- * Binds and listens (a stale socket that nobody listens on is replaced; a live one, and a file that is no
- * socket, is -EADDRINUSE; a longer path than sun_path holds is -ENAMETOOLONG). Mode 0600. The device is given
+ * Binds and listens (a stale socket that nobody listens on is replaced; a live one is -EADDRINUSE, a file
+ * that is no socket -EEXIST, a longer path than sun_path holds -ENAMETOOLONG). Mode 0600. The device is given
  * later, by vsock_unix_attach; clients wait until then. loop must outlive it. 0 or -errno.
  */
 int vsock_unix_create(const char *path, struct loop *loop, struct vsock_unix **out);
