@@ -36,7 +36,7 @@ enum { WAIT_MS = 20000, TURN_MS = 50 };
 struct fake_identity {
 	int fail_at; /* 1..4: this part fails with EROFS; 0: none */
 	int calls;
-	char order[8];
+	char order[256];
 	struct agent_identity got;
 };
 
