@@ -45,6 +45,7 @@ elf() {
 	code_panic_wrong="c6830010000004 66c7830010000001 00" # an unknown event, another width
 	code_reset="b0fe e664"                    # movb $0xfe, %al; outb %al, $0x64
 	code_reset_wrong="b0fd e664 66b8fe00 66e764" # another value, another width
+	code_unknown="db3b"                       # fstpt (%rbx): KVM does not emulate x87
 	code_triple="0f0b"                        # ud2, and there is no handler
 	code_hi="66baf803 b068 ee b069 ee"        # "hi" to the serial port
 	code_stray="e470 e7cf 8b8300200000 48898300800000" # ports and registers that nobody has

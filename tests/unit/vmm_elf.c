@@ -285,13 +285,14 @@ static void truncated_kernels_are_refused(void **state)
 static void a_bzimage_is_named(void **state)
 {
 	(void)state;
+	static const uint8_t magic[] = {'H', 'd', 'r', 'S'};
 	static uint8_t file[4096];
 	struct elf_image image = {0};
 	char why[ELF_WHY_MAX];
 
 	file[0x1fe] = 0x55;
 	file[0x1ff] = 0xaa;
-	memcpy(file + 0x202, "HdrS", 4);
+	memcpy(file + 0x202, magic, sizeof(magic));
 	assert_int_equal(load(file, sizeof(file), &image, why), -ENOEXEC);
 	assert_string_equal(why, "is a compressed bzImage; give the uncompressed vmlinux");
 	/* as short as it can be told, and one byte less */
