@@ -5,16 +5,34 @@
 #include <sys/mman.h>
 
 enum { MEMORY_PAGE = 4096 };
+/* Where guest and host addresses agree below this, KVM can map what the host holds in huge pages as such. */
+#define MEMORY_ALIGNMENT (2ull << 20)
+
+/* Maps size bytes aligned to MEMORY_ALIGNMENT, or MAP_FAILED. */
+static void *map_aligned(uint64_t size)
+{
+	/* NORESERVE: what the guest never touches costs nothing, and many guests may share one host. */
+	uint8_t *host = mmap(NULL, size + MEMORY_ALIGNMENT, PROT_READ | PROT_WRITE,
+		MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	uint64_t before;
+
+	if (host == MAP_FAILED)
+		return MAP_FAILED;
+	before = -(uintptr_t)host % MEMORY_ALIGNMENT;
+	if (before > 0)
+		munmap(host, before);
+	munmap(host + before + size, MEMORY_ALIGNMENT - before);
+	return host + before;
+}
 
 int guest_memory_init(struct guest_memory *memory, uint64_t size)
 {
 	void *host;
 
 	*memory = (struct guest_memory){0};
-	if (size == 0 || size % MEMORY_PAGE != 0 || size > SIZE_MAX)
+	if (size == 0 || size % MEMORY_PAGE != 0 || size > SIZE_MAX - MEMORY_ALIGNMENT)
 		return -EINVAL;
-	/* NORESERVE: what the guest never touches costs nothing, and many guests may share one host. */
-	host = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	host = map_aligned(size);
 	if (host == MAP_FAILED)
 		return -ENOMEM;
 	memory->regions[0] = (struct guest_region){.base = 0, .size = size, .host = host};

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <linux/kvm.h>
 #include <stdio.h>
+#include <sys/resource.h>
 #include <time.h>
 
 enum { COLUMNS_MAX = 4, NAME_MAX_SHOWN = 32, NS_PER_US = 1000, NS_PER_S = 1000000000 };
@@ -34,14 +35,32 @@ static const char *const moment_names[STATS_MOMENTS] = {
 	[STATS_ENDED] = "ended",
 };
 
-void stats_note(struct stats *stats, enum stats_moment moment)
+const char *const stats_kvm_names[STATS_KVM_COUNTERS] = {
+	[STATS_KVM_EXITS] = "exits",
+	[STATS_KVM_FAULTS] = "pf_fixed",
+	[STATS_KVM_EMULATED] = "insn_emulation",
+	[STATS_KVM_HALTS] = "halt_exits",
+	[STATS_KVM_IRQS] = "irq_exits",
+};
+
+static uint64_t read_now(void)
 {
 	struct timespec now;
 
-	if (stats->moments[moment] != 0)
-		return;
 	clock_gettime(CLOCK_MONOTONIC, &now);
-	stats->moments[moment] = (uint64_t)now.tv_sec * NS_PER_S + (uint64_t)now.tv_nsec;
+	return (uint64_t)now.tv_sec * NS_PER_S + (uint64_t)now.tv_nsec;
+}
+
+void stats_note(struct stats *stats, enum stats_moment moment)
+{
+	if (stats->moments[moment] == 0)
+		stats->moments[moment] = read_now();
+}
+
+void stats_note_step(struct stats *stats, const char *name)
+{
+	if (stats->step_count < STATS_STEPS_MAX)
+		stats->steps[stats->step_count++] = (struct stats_step){.name = name, .ended = read_now()};
 }
 
 void stats_count(struct stats *stats, int reason)
@@ -75,6 +94,10 @@ static void collect_bus(const struct bus *bus, uint64_t counts[BUS_WINDOWS_MAX][
 void stats_collect(const struct stats *stats, const struct bus *ports, const struct bus *mmio,
 	struct stats_counts *counts)
 {
+	struct rusage usage;
+
+	if (getrusage(RUSAGE_SELF, &usage) == 0)
+		counts->faults = (uint64_t)usage.ru_minflt + (uint64_t)usage.ru_majflt;
 	counts->runs = load(&stats->runs);
 	for (unsigned i = 0; i < STATS_REASONS_MAX; i++)
 		counts->reasons[i] = load(&stats->reasons[i]);
@@ -139,6 +162,20 @@ static void put_moments(struct report *report, const struct stats *stats)
 	}
 }
 
+static void put_steps(struct report *report, const struct stats *stats)
+{
+	static const char *const columns[] = {"us"};
+	uint64_t before = stats->moments[STATS_PROCESS];
+
+	put_section(report, "set-up", columns, 1);
+	for (unsigned i = 0; i < stats->step_count; i++) {
+		uint64_t us = (stats->steps[i].ended - before) / NS_PER_US;
+
+		before = stats->steps[i].ended;
+		put_row(report, stats->steps[i].name, &us);
+	}
+}
+
 static const char *const boot_columns[] = {"boot", "total"};
 
 static void put_totals(
@@ -146,8 +183,14 @@ static void put_totals(
 {
 	put_section(report, "sums", boot_columns, 2);
 	put_row(report, "returns of KVM_RUN", (uint64_t[]){booted->runs, counts->runs});
-	if (counts->in_kvm > 0)
-		put_row(report, "exits counted by KVM", (uint64_t[]){booted->in_kvm, counts->in_kvm});
+	for (unsigned i = 0; i < STATS_KVM_COUNTERS; i++) {
+		char name[NAME_MAX_SHOWN];
+
+		snprintf(name, sizeof(name), "kvm %s", stats_kvm_names[i]);
+		if (counts->kvm[i] > 0)
+			put_row(report, name, (uint64_t[]){booted->kvm[i], counts->kvm[i]});
+	}
+	put_row(report, "page faults", (uint64_t[]){booted->faults, counts->faults});
 	put_row(report, "vcpu us", (uint64_t[]){booted->cpu_ns / NS_PER_US, counts->cpu_ns / NS_PER_US});
 }
 
@@ -222,6 +265,7 @@ int stats_print(int fd, bool json, const struct stats *stats, const struct stats
 	const struct stats_counts *booted = &stats->booted;
 
 	put_moments(&report, stats);
+	put_steps(&report, stats);
 	put_totals(&report, booted, counts);
 	put_reasons(&report, booted, counts);
 	put_section(&report, "accesses", access_columns, 4);

@@ -17,6 +17,7 @@
 enum {
 	STATS_REASONS_MAX = 48, /* KVM_EXIT_*; a newer one is counted as the last */
 	STATS_DEVICES_MAX = 16,
+	STATS_STEPS_MAX = 24,
 };
 
 enum stats_moment {
@@ -28,6 +29,17 @@ enum stats_moment {
 	STATS_MOMENTS
 };
 
+/* KVM's own counters that are shown, by its names; KVM counts exits that never reach us, too. */
+enum stats_kvm {
+	STATS_KVM_EXITS,
+	STATS_KVM_FAULTS,
+	STATS_KVM_EMULATED,
+	STATS_KVM_HALTS,
+	STATS_KVM_IRQS,
+	STATS_KVM_COUNTERS
+};
+extern const char *const stats_kvm_names[STATS_KVM_COUNTERS];
+
 struct stats_device {
 	const char *name;
 	struct virtio_mmio_stats counts;
@@ -35,17 +47,25 @@ struct stats_device {
 
 /* All counters at one moment. */
 struct stats_counts {
-	uint64_t runs;	 /* returns of KVM_RUN, interrupted ones too */
-	uint64_t in_kvm; /* exits that KVM counted, its own included; 0: not known */
-	uint64_t cpu_ns; /* CPU time of the vCPU threads */
+	uint64_t runs;			  /* returns of KVM_RUN, interrupted ones too */
+	uint64_t kvm[STATS_KVM_COUNTERS]; /* 0: none, or not known */
+	uint64_t faults;		  /* page faults of this process */
+	uint64_t cpu_ns;		  /* CPU time of the vCPU threads */
 	uint64_t reasons[STATS_REASONS_MAX];
 	uint64_t ports[BUS_WINDOWS_MAX][2], mmio[BUS_WINDOWS_MAX][2]; /* reads, writes */
 	struct stats_device devices[STATS_DEVICES_MAX];
 	unsigned device_count;
 };
 
+struct stats_step {
+	const char *name;
+	uint64_t ended; /* as moments */
+};
+
 struct stats {
-	uint64_t moments[STATS_MOMENTS]; /* CLOCK_MONOTONIC, ns; 0: has not come */
+	uint64_t moments[STATS_MOMENTS];	  /* CLOCK_MONOTONIC, ns; 0: has not come */
+	struct stats_step steps[STATS_STEPS_MAX]; /* of set-up */
+	unsigned step_count;
 	atomic_uint_fast64_t runs;
 	atomic_uint_fast64_t reasons[STATS_REASONS_MAX];
 	struct stats_counts booted;
@@ -54,11 +74,14 @@ struct stats {
 /* Notes the moment unless it has come already. */
 void stats_note(struct stats *stats, enum stats_moment moment);
 
+/* A step of set-up has ended; those over STATS_STEPS_MAX are not noted. name must outlive stats. */
+void stats_note_step(struct stats *stats, const char *name);
+
 /* One return of KVM_RUN; reason -1: it was interrupted. Any thread. */
 void stats_count(struct stats *stats, int reason);
 uint64_t stats_exits(const struct stats *stats);
 
-/* Fills runs, reasons and the buses' counters; the rest is the caller's to fill. */
+/* Fills runs, faults, reasons and the buses' counters; the rest is the caller's to fill. */
 void stats_collect(const struct stats *stats, const struct bus *ports, const struct bus *mmio,
 	struct stats_counts *counts);
 

@@ -257,21 +257,24 @@ static int open_stats(struct vm *vm)
  * nothing of it is in use (later each waits for an RCU grace period), then the interrupt controller, then
  * vCPUs; what stands on KVM's buses and routes comes last.
  */
-static int (*const steps[])(struct vm *vm) = {
-	set_up_loop,
-	set_up_memory,
-	vm_load,
-	open_kvm,
-	create_vm,
-	add_memory,
-	split_irqchip,
-	add_vcpus,
-	add_interrupts,
-	add_serial,
-	add_devices,
-	attach_events,
-	open_stats,
-	open_control,
+static const struct {
+	const char *name;
+	int (*run)(struct vm *vm); /* 0, or -errno when it has said why */
+} steps[] = {
+	{"loop", set_up_loop},
+	{"map memory", set_up_memory},
+	{"load", vm_load},
+	{"open kvm", open_kvm},
+	{"create vm", create_vm},
+	{"memory slots", add_memory},
+	{"irqchip", split_irqchip},
+	{"vcpus", add_vcpus},
+	{"ioapic", add_interrupts},
+	{"serial", add_serial},
+	{"devices", add_devices},
+	{"eventfds", attach_events},
+	{"kvm stats", open_stats},
+	{"control", open_control},
 };
 
 static void end_by_guest(void *context, enum vmm_end end, const char *reason)
@@ -317,8 +320,10 @@ int vm_create(const struct config *config, struct files *files, struct vm **out)
 		return fail_step("cannot make a VM", -ENOMEM);
 	init(vm, config, files);
 	vm->entry = &entry;
-	for (size_t i = 0; r == 0 && i < sizeof(steps) / sizeof(steps[0]); i++)
-		r = steps[i](vm);
+	for (size_t i = 0; r == 0 && i < sizeof(steps) / sizeof(steps[0]); i++) {
+		r = steps[i].run(vm);
+		stats_note_step(&vm->stats, steps[i].name);
+	}
 	vm->entry = NULL;
 	if (r < 0)
 		goto fail;

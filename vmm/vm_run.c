@@ -163,8 +163,8 @@ const struct control_ops vm_control_ops = {
 void vm_collect_stats(struct vm *vm, struct stats_counts *counts)
 {
 	stats_collect(&vm->stats, &vm->ports, &vm->mmio, counts);
-	if (vm->kvm_stats >= 0)
-		kvm_read_stat(vm->kvm_stats, "exits", &counts->in_kvm);
+	for (unsigned i = 0; vm->kvm_stats >= 0 && i < STATS_KVM_COUNTERS; i++)
+		kvm_read_stat(vm->kvm_stats, stats_kvm_names[i], &counts->kvm[i]);
 	for (unsigned i = 0; i < vm->vcpu_count; i++)
 		counts->cpu_ns += vcpu_cpu_ns(&vm->vcpus[i]);
 	counts->device_count = vm->device_count;
