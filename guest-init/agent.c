@@ -111,25 +111,32 @@ static void send_started(struct stream *stream, const struct session *session)
 	stream_send(stream, AGENT_STARTED, &started, sizeof(started), NULL, 0);
 }
 
-static void handle_new(struct agent *agent, struct stream *stream, const struct frame *frame)
+/* 0, or -errno with *why. */
+static int start_session(
+	struct agent *agent, const struct frame *frame, struct session **session, const char **why)
 {
 	struct agent_new_view view;
+	int r = frame_parse_new(frame, &view, why);
+
+	if (r < 0)
+		return r;
+	*why = "NEW: this guest has no identity yet (IDENTITY comes first)";
+	if (!agent->identified)
+		return -EPERM;
+	return session_start(agent->sessions, &view, session, why);
+}
+
+static void handle_new(struct agent *agent, struct stream *stream, const struct frame *frame)
+{
 	struct session *session;
 	const char *why;
-	int r = frame_parse_new(frame, &view, &why);
+	int r = start_session(agent, frame, &session, &why);
 
-	if (r == 0 && !agent->identified) {
-		r = -EPERM;
-		why = "NEW: this guest has no identity yet (IDENTITY comes first)";
-	}
-	if (r == 0)
-		r = session_start(agent->sessions, &view, &session, &why);
-	if (r == 0)
-		r = session_attach(session, &stream->link, 0, 0, &why);
 	if (r < 0) {
 		stream_refuse(stream, -r, why);
 		return;
 	}
+	session_attach(session, &stream->link, 0, 0, &why); /* cannot fail: nothing was written yet */
 	stream_bind(stream, session);
 	send_started(stream, session);
 }

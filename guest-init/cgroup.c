@@ -50,7 +50,7 @@ static void read_file(int folder, const char *name, char text[CONTROL_FILE_MAX])
 /* The number after "key " at the start of a line; 0 when there is none. */
 static uint64_t read_value(int folder, const char *name, const char *key)
 {
-	char text[CONTROL_FILE_MAX];
+	char text[CONTROL_FILE_MAX] = "";
 	size_t length = strlen(key);
 
 	read_file(folder, name, text);

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/magic.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
@@ -208,7 +209,7 @@ static void move_early(struct warnings *warnings)
 
 		if (table[i].stage != STAGE_EARLY)
 			continue;
-		strcpy(stpcpy(target, NEW_ROOT), table[i].target);
+		snprintf(target, sizeof(target), "%s%s", NEW_ROOT, table[i].target);
 		mkdir(target, 0755);
 		if (mount(table[i].target, target, NULL, MS_MOVE, NULL) < 0)
 			warnings_add(warnings, "mount: cannot move %s: %s", table[i].target, strerror(errno));

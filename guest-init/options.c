@@ -34,8 +34,7 @@ static void parse_word(const char *word, size_t length, struct options *options,
 
 void options_parse(const char *cmdline, struct options *options, struct warnings *warnings)
 {
-	strcpy(options->root, "/dev/vda");
-	strcpy(options->upper, "tmpfs");
+	*options = (struct options){.root = "/dev/vda", .upper = "tmpfs"};
 	while (*cmdline) {
 		size_t length = strcspn(cmdline, " \n");
 

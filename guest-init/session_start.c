@@ -4,6 +4,7 @@
 #include "guest-init/spawn.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -143,7 +144,7 @@ static void set_strings(struct sessions *sessions, const struct agent_new_view *
 	if (!path)
 		vector[at++] = (char *)"PATH=" AGENT_DEFAULT_PATH;
 	start->request.path = path ? path : AGENT_DEFAULT_PATH;
-	strcpy(stpcpy(start->home, "HOME="), start->user.home);
+	snprintf(start->home, sizeof(start->home), "HOME=%s", start->user.home);
 	if (!has_home)
 		vector[at++] = start->home;
 	vector[at] = NULL;

@@ -99,14 +99,16 @@ static int parse_id(const char *text, uint32_t *id)
 static bool match_passwd(char *line, const char *name, struct user *user)
 {
 	char *fields[7];
+	const char *home;
 
 	if (split(line, fields, 7) != 7 || strcmp(fields[0], name) != 0)
 		return false;
 	if (parse_id(fields[2], &user->uid) != 0 || parse_id(fields[3], &user->gid) != 0)
 		return false;
-	if (strlen(fields[5]) >= sizeof(user->home))
+	home = fields[5][0] ? fields[5] : "/";
+	if (strlen(home) >= sizeof(user->home))
 		return false;
-	strcpy(user->home, fields[5][0] ? fields[5] : "/");
+	memcpy(user->home, home, strlen(home) + 1);
 	return true;
 }
 
@@ -182,5 +184,5 @@ int users_find(const struct users_files *files, const char *name, struct user *u
 void users_root(struct user *user)
 {
 	memset(user, 0, sizeof(*user));
-	strcpy(user->home, "/root");
+	memcpy(user->home, "/root", sizeof("/root"));
 }
