@@ -257,8 +257,8 @@ static void an_ended_session_can_be_read_again(void **state)
 		client_attach(f, &client, 77, offsets[i][0], offsets[i][1]);
 		client_finish(f, &client, &outcome);
 		assert_true(outcome.started);
-		assert_string_equal(outcome.out, "0123456789" + offsets[i][0]);
-		assert_string_equal(outcome.err, "abc" + offsets[i][1]);
+		assert_string_equal(outcome.out, &"0123456789"[offsets[i][0]]);
+		assert_string_equal(outcome.err, &"abc"[offsets[i][1]]);
 		assert_int_equal(outcome.exit.kind, AGENT_EXITED);
 		assert_int_equal(outcome.exit.code, 9);
 	}
