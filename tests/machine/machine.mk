@@ -17,3 +17,26 @@ $(MACHINE_DIR)/run: $(BUILD)/san/tests/machine/run.o $(COMMON_SRCS:%.c=$(BUILD)/
 CHECK_NEEDS += $(MACHINE_DIR)/run $(MACHINE_GUESTS)
 .PHONY: machine-tests
 machine-tests: $(MACHINE_DIR)/run $(MACHINE_GUESTS)
+
+# The devices before Linux's drivers: a guest of our own as PID 1, told what to do by the test.
+DEVICES_INITRAMFS := $(MACHINE_DIR)/devices.cpio
+LINT_SRCS += tests/machine/devices.c tests/machine/devices_guest.c
+$(MACHINE_DIR)/devices_guest: $(BUILD)/musl/tests/machine/devices_guest.o
+	@mkdir -p $(@D)
+	@echo "  LD $@"
+	@$(MUSL_CC) $(MUSL_LDFLAGS) -s -o $@ $^
+$(DEVICES_INITRAMFS): rootfs/build-initramfs rootfs/lib.sh $(MACHINE_DIR)/devices_guest
+	@rootfs/build-initramfs $@ $(MACHINE_DIR)/devices_guest && touch $@
+$(MACHINE_DIR)/devices: $(BUILD)/san/tests/machine/devices.o
+	@mkdir -p $(@D)
+	@echo "  LD $@"
+	@$(CC) $(SAN_LDFLAGS) -o $@ $^
+CHECK_NEEDS += $(MACHINE_DIR)/devices $(DEVICES_INITRAMFS)
+machine-tests: $(MACHINE_DIR)/devices $(DEVICES_INITRAMFS)
+
+# The same program under the sanitizers: what a guest can provoke must not only end well.
+$(MACHINE_DIR)/vmm-san: $(patsubst %.c,$(BUILD)/san/%.o,$(VMM_SRCS) $(COMMON_SRCS))
+	@mkdir -p $(@D)
+	@echo "  LD $@"
+	@$(CC) $(SAN_LDFLAGS) -o $@ $^ -lfdt
+CHECK_NEEDS += $(MACHINE_DIR)/vmm-san

@@ -15,8 +15,10 @@
 
 enum {
 	SHUTDOWN_BOTH = VIRTIO_VSOCK_SHUTDOWN_RCV | VIRTIO_VSOCK_SHUTDOWN_SEND,
-	CREDIT_LOW = VSOCK_BUFFER / 2,	/* the guest thinks it has less room: worth telling of more */
-	CREDIT_STEP = VSOCK_BUFFER / 4, /* but not of less than this, unless nothing is held */
+	/* Told when the guest knows of less room than LOW, and there is STEP more. When nothing is held and
+	 * the room is low there always is, so a guest never waits for room that we have. */
+	CREDIT_LOW = VSOCK_BUFFER / 2,
+	CREDIT_STEP = VSOCK_BUFFER / 4,
 };
 
 static void on_socket(void *context, uint32_t events);
@@ -235,12 +237,10 @@ void vsock_conn_watch(struct vsock_conn *conn)
 /* The guest is told of room when it is short of it and there is enough to tell. */
 static void consider_credit(struct vsock_conn *conn)
 {
-	uint32_t news = conn->forwarded - conn->told;
+	uint32_t room = VSOCK_BUFFER - (conn->received - conn->told); /* as the guest knows it */
 
-	if (conn->state != CONN_ESTABLISHED || news == 0)
-		return;
-	if (VSOCK_BUFFER - (conn->received - conn->told) < CREDIT_LOW &&
-		(news >= CREDIT_STEP || held(conn) == 0))
+	if (conn->state == CONN_ESTABLISHED && room < CREDIT_LOW &&
+		conn->forwarded - conn->told >= CREDIT_STEP)
 		vsock_conn_owe(conn, OWES_CREDIT_UPDATE);
 }
 

@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The guest of tests/machine/devices.c: PID 1 of a Linux without anything else. Listens on vsock port
+ * DEVICES_PORT; a connection begins with a command line and is served by a process of its own. Answers are a
+ * line too, but for echo.
+ *
+ *   echo            all bytes back until the end of the stream
+ *   pour BYTES      that many bytes of the pattern, then close at once
+ *   sum DEVICE      a checksum over all of the block device
+ *   fill DEVICE     writes the pattern over all of it, synced
+ *   serial DEVICE   what the driver says of it
+ *   random BYTES    from the hardware generator: how many, and how many of them are zero
+ *   call PORT BYTES connects to the host's port, sends the pattern, half-closes, reads the same back
+ *   off             ends the machine
+ */
+#include "tests/machine/devices.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <linux/vm_sockets.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/reboot.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { CHUNK = 64 * 1024, BACKLOG = 128 };
+
+static void answer(int fd, const char *text)
+{
+	char line[DEVICES_LINE_MAX];
+	int length = snprintf(line, sizeof(line), "%s\n", text);
+
+	(void)!write(fd, line, (size_t)length);
+}
+
+static void answer_error(int fd, const char *what)
+{
+	char text[DEVICES_LINE_MAX];
+
+	snprintf(text, sizeof(text), "%s: %s", what, devices_error(errno));
+	answer(fd, text);
+}
+
+static int write_all(int fd, const uint8_t *data, size_t length)
+{
+	while (length) {
+		ssize_t written = write(fd, data, length);
+
+		if (written <= 0)
+			return -1;
+		data += written;
+		length -= (size_t)written;
+	}
+	return 0;
+}
+
+static int send_pattern(int fd, uint64_t length)
+{
+	static uint8_t chunk[CHUNK];
+
+	for (uint64_t offset = 0; offset < length;) {
+		size_t run = length - offset < CHUNK ? (size_t)(length - offset) : CHUNK;
+
+		devices_pattern(chunk, offset, run);
+		if (write_all(fd, chunk, run) < 0)
+			return -1;
+		offset += run;
+	}
+	return 0;
+}
+
+static void serve_echo(int fd)
+{
+	static uint8_t chunk[CHUNK];
+	ssize_t got;
+
+	while ((got = read(fd, chunk, sizeof(chunk))) > 0)
+		if (write_all(fd, chunk, (size_t)got) < 0)
+			return;
+}
+
+static void serve_sum(int fd, const char *path)
+{
+	static uint8_t chunk[CHUNK];
+	uint64_t sum = DEVICES_SUM_START, bytes = 0;
+	char text[DEVICES_LINE_MAX];
+	int disk = open(path, O_RDONLY | O_CLOEXEC);
+	ssize_t got = -1;
+
+	while (disk >= 0 && (got = read(disk, chunk, sizeof(chunk))) > 0) {
+		sum = devices_sum(sum, chunk, (size_t)got);
+		bytes += (uint64_t)got;
+	}
+	if (got < 0) {
+		answer_error(fd, path);
+		return;
+	}
+	snprintf(text, sizeof(text), "%" PRIu64 " %016" PRIx64, bytes, sum);
+	answer(fd, text);
+}
+
+static void serve_fill(int fd, const char *path)
+{
+	static uint8_t chunk[CHUNK];
+	int disk = open(path, O_WRONLY | O_CLOEXEC);
+	uint64_t offset = 0;
+	ssize_t written = -1;
+
+	while (disk >= 0) {
+		devices_pattern(chunk, offset, sizeof(chunk));
+		written = write(disk, chunk, sizeof(chunk));
+		if (written <= 0)
+			break;
+		offset += (uint64_t)written;
+	}
+	if (disk < 0 || offset == 0 || errno != ENOSPC || fsync(disk) < 0)
+		answer_error(fd, path);
+	else
+		answer(fd, "filled");
+}
+
+static void serve_serial(int fd, const char *name)
+{
+	char path[DEVICES_LINE_MAX], text[DEVICES_LINE_MAX] = "";
+	int file;
+	ssize_t got = -1;
+
+	snprintf(path, sizeof(path), "/sys/block/%s/serial", name);
+	file = open(path, O_RDONLY | O_CLOEXEC);
+	if (file >= 0)
+		got = read(file, text, sizeof(text) - 2);
+	if (got < 0) {
+		answer_error(fd, path);
+		return;
+	}
+	text[strcspn(text, "\n")] = '\0';
+	answer(fd, text);
+}
+
+static void serve_random(int fd, uint64_t length)
+{
+	static uint8_t chunk[CHUNK];
+	uint64_t bytes = 0, zeros = 0;
+	char text[DEVICES_LINE_MAX];
+	int device = open("/dev/hwrng", O_RDONLY | O_CLOEXEC);
+
+	while (device >= 0 && bytes < length) {
+		ssize_t got =
+			read(device, chunk, sizeof(chunk) < length - bytes ? sizeof(chunk) : length - bytes);
+
+		if (got <= 0)
+			break;
+		for (ssize_t i = 0; i < got; i++)
+			zeros += chunk[i] == 0;
+		bytes += (uint64_t)got;
+	}
+	if (bytes < length) {
+		answer_error(fd, "/dev/hwrng");
+		return;
+	}
+	snprintf(text, sizeof(text), "%" PRIu64 " %" PRIu64, bytes, zeros);
+	answer(fd, text);
+}
+
+/* The bytes come back while they are sent, so a child sends them. */
+static const char *call(uint32_t port, uint64_t length)
+{
+	static uint8_t chunk[CHUNK], wanted[CHUNK];
+	struct sockaddr_vm address = {.svm_family = AF_VSOCK, .svm_cid = VMADDR_CID_HOST, .svm_port = port};
+	int fd = socket(AF_VSOCK, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	uint64_t bytes = 0;
+	ssize_t got;
+
+	if (connect(fd, (struct sockaddr *)&address, sizeof(address)) < 0)
+		return devices_error(errno);
+	if (fork() == 0) {
+		int failed = send_pattern(fd, length) < 0 || shutdown(fd, SHUT_WR) < 0;
+
+		_exit(failed);
+	}
+	while ((got = read(fd, chunk, sizeof(chunk))) > 0) {
+		devices_pattern(wanted, bytes, (size_t)got);
+		if (memcmp(chunk, wanted, (size_t)got) != 0)
+			return "other bytes came back";
+		bytes += (uint64_t)got;
+	}
+	if (got < 0)
+		return devices_error(errno);
+	return bytes == length ? "same" : "another length came back";
+}
+
+static void serve(int fd)
+{
+	char line[DEVICES_LINE_MAX] = "", word[16] = "", name[32] = "";
+	uint64_t number = 0, more = 0;
+
+	for (size_t i = 0; i < sizeof(line) - 1 && read(fd, line + i, 1) == 1 && line[i] != '\n'; i++)
+		;
+	if (sscanf(line, "%15s %31s %" SCNu64, word, name, &more) < 1)
+		return;
+	number = strtoull(name, NULL, 10);
+	if (strcmp(word, "echo") == 0)
+		serve_echo(fd);
+	else if (strcmp(word, "pour") == 0)
+		(void)send_pattern(fd, number);
+	else if (strcmp(word, "sum") == 0)
+		serve_sum(fd, name);
+	else if (strcmp(word, "fill") == 0)
+		serve_fill(fd, name);
+	else if (strcmp(word, "serial") == 0)
+		serve_serial(fd, name);
+	else if (strcmp(word, "random") == 0)
+		serve_random(fd, number);
+	else if (strcmp(word, "call") == 0)
+		answer(fd, call((uint32_t)number, more));
+	else if (strcmp(word, "off") == 0)
+		(void)kill(1, SIGTERM);
+	else
+		answer(fd, "what?");
+}
+
+static void power_off(int signal)
+{
+	(void)signal;
+	reboot(RB_POWER_OFF);
+}
+
+int main(void)
+{
+	struct sockaddr_vm address = {
+		.svm_family = AF_VSOCK, .svm_cid = VMADDR_CID_ANY, .svm_port = DEVICES_PORT};
+	int listener;
+
+	(void)mount("dev", "/dev", "devtmpfs", 0, NULL);
+	(void)mount("sys", "/sys", "sysfs", 0, NULL);
+	signal(SIGCHLD, SIG_IGN);
+	signal(SIGTERM, power_off);
+	listener = socket(AF_VSOCK, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (bind(listener, (struct sockaddr *)&address, sizeof(address)) < 0 || listen(listener, BACKLOG) < 0)
+		reboot(RB_AUTOBOOT); /* no other way to say that this cannot work */
+	(void)call(DEVICES_READY_PORT, 0);
+	for (;;) {
+		int fd = accept(listener, NULL, NULL);
+
+		if (fd < 0)
+			continue;
+		if (fork() == 0) {
+			close(listener);
+			serve(fd);
+			_exit(0);
+		}
+		close(fd);
+	}
+}
