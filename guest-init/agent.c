@@ -365,6 +365,9 @@ int agent_create(const struct agent_config *config, struct agent **out)
 	agent->config = *config;
 	for (int i = 0; i < AGENT_STREAMS_MAX; i++)
 		agent->streams[i].fd = -1;
+	/* The host's control stream and the first command's. */
+	for (int i = 0; i < AGENT_STREAMS_READY; i++)
+		stream_init(&agent->streams[i]);
 	cgroup_set_init(&agent->groups, config->cgroup_root, config->warnings);
 	r = sessions_create(config->loop, &agent->groups, config->users, &agent->sessions);
 	if (r < 0)
@@ -391,7 +394,7 @@ void agent_destroy(struct agent *agent)
 		return;
 	loop_remove(agent->listener);
 	for (int i = 0; i < AGENT_STREAMS_MAX; i++)
-		stream_close(&agent->streams[i]);
+		stream_finish(&agent->streams[i]);
 	sessions_destroy(agent->sessions);
 	cgroup_set_finish(&agent->groups);
 	free(agent);

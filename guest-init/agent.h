@@ -16,7 +16,7 @@
 #include "guest-init/stream.h"
 #include "guest-init/warnings.h"
 
-enum { AGENT_STREAMS_MAX = AGENT_SESSIONS_MAX + 16 };
+enum { AGENT_STREAMS_MAX = AGENT_SESSIONS_MAX + 16, AGENT_STREAMS_READY = 2 };
 
 struct agent_config {
 	struct loop *loop;

@@ -25,7 +25,10 @@ void stream_close(struct stream *stream)
 	loop_remove(stream->source);
 	stream->source = NULL;
 	fd_close(&stream->fd);
-	frame_reader_finish(&stream->reader);
+	/* A usual one is kept for the next stream: nothing is allocated on the way to a command. */
+	if (stream->reader.capacity > FRAME_READER_START)
+		frame_reader_finish(&stream->reader);
+	stream->reader.start = stream->reader.end = 0;
 	frame_queue_finish(&stream->queue);
 	if (stream->session && stream->session->reader == &stream->link)
 		session_detach(stream->session);
@@ -86,6 +89,8 @@ static bool start_flight(struct stream *stream)
 	}
 	if (flight->data_left == 0)
 		return false;
+	if (flight->data_left > STREAM_DATA_MAX)
+		flight->data_left = STREAM_DATA_MAX;
 	header.length = (uint32_t)(sizeof(output) + flight->data_left);
 	header.type = flight->which == SESSION_STDOUT ? AGENT_STDOUT : AGENT_STDERR;
 	output.offset = stream->session->out[flight->which].taken;
@@ -231,8 +236,21 @@ static void stream_ready(void *context, uint32_t events)
 		stream_pump(stream);
 }
 
+int stream_init(struct stream *stream)
+{
+	*stream = (struct stream){.fd = -1};
+	return frame_reader_init(&stream->reader, AGENT_FRAME_MAX);
+}
+
+void stream_finish(struct stream *stream)
+{
+	stream_close(stream);
+	frame_reader_finish(&stream->reader);
+}
+
 int stream_open(struct stream *stream, struct agent *agent, int fd, bool connecting)
 {
+	struct frame_reader reader = stream->reader;
 	int r;
 
 	*stream = (struct stream){
@@ -241,10 +259,11 @@ int stream_open(struct stream *stream, struct agent *agent, int fd, bool connect
 		.kind = STREAM_FRESH,
 		.connecting = connecting,
 		.events = connecting ? EPOLLOUT : EPOLLIN,
+		.reader = reader,
 		.link = {.ready = session_ready, .replaced = session_replaced, .context = stream},
 	};
 	frame_queue_init(&stream->queue, STREAM_QUEUE_MAX);
-	r = frame_reader_init(&stream->reader, AGENT_FRAME_MAX);
+	r = reader.buffer ? 0 : frame_reader_init(&stream->reader, AGENT_FRAME_MAX);
 	if (r < 0)
 		goto fail;
 	stream->source = loop_add_fd(agent_loop(agent), fd, stream->events, stream_ready, stream);

@@ -28,7 +28,11 @@ enum stream_kind {
 	STREAM_CLOSING = 1 << 3,
 };
 
-enum { STREAM_QUEUE_MAX = 16 * 1024 }; /* small frames that wait; a peer that lets more pile up is closed */
+enum {
+	STREAM_QUEUE_MAX = 16 * 1024, /* small frames that wait; a peer that lets more pile up is closed */
+	/* A whole STDOUT or STDERR frame is one vsock packet (64 KiB), so one kick of the device. */
+	STREAM_DATA_MAX = 64 * 1024 - AGENT_FRAME_HEADER - sizeof(struct agent_output),
+};
 
 /* A STDOUT or STDERR frame that the stream has not taken whole. */
 struct stream_flight {
@@ -46,13 +50,18 @@ struct stream {
 	enum stream_kind kind;
 	bool connecting; /* opened by us, not yet accepted */
 	bool exit_queued;
-	enum session_stream turn; /* whose output goes next */
-	struct frame_reader reader;
+	enum session_stream turn;   /* whose output goes next */
+	struct frame_reader reader; /* its memory stays with the slot */
 	struct frame_queue queue;
 	struct session *session; /* what it reads; NULL before NEW and ATTACH, and after CLOSING of others */
 	struct session_reader link;
 	struct stream_flight flight;
 };
+
+/* A free slot with its memory. 0 or -ENOMEM: it then gets it when it is opened. */
+int stream_init(struct stream *stream);
+/* Closes it, and gives its memory back. */
+void stream_finish(struct stream *stream);
 
 /* Takes over fd (closed on failure too), a stream socket, non-blocking; connecting: its connect(2) is under
  * way. 0 or -errno. */
