@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * How long until the first byte of a program's output: asked of a warm VM, and by posix_spawn on this host,
+ * in turns, so that both meet the same moment of the machine.
+ *
+ *   first_byte SOCKET REQUESTS SPAWNS [--] PROGRAM ARG...
+ *
+ * REQUESTS times: wait until the daemon's pool is full and the machine so at rest, then SPAWNS processes,
+ * then one request. A request is timed from before it connects to the arrival of the first byte of output; a
+ * process from before posix_spawn to the same. The boots of all VMs seen are told too, as the daemon timed
+ * them. PROGRAM must be the same file in the guest and here.
+ */
+#include "common/frame.h"
+#include "host-ctl/client.h"
+#include <errno.h>
+#include <jansson.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+	SAMPLES_MAX = 10000,
+	POOL_WAIT_MS = 120 * 1000, /* for the pool to be full again */
+	POOL_POLL_MS = 20,
+};
+
+struct samples {
+	uint64_t *ns;
+	size_t count;
+};
+
+struct bench {
+	const char *socket;
+	char **argv;
+	struct samples boots, requests, spawns;
+	json_t *seen; /* ids of the VMs whose boot is in boots */
+};
+
+static uint64_t now_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+static void add(struct samples *samples, uint64_t ns)
+{
+	if (samples->count < SAMPLES_MAX)
+		samples->ns[samples->count++] = ns;
+}
+
+static int fail(const char *what, const char *why)
+{
+	fprintf(stderr, "first_byte: %s: %s\n", what, why);
+	return -1;
+}
+
+/* ---- the pool ---- */
+
+static int ask_pool(const struct bench *bench, json_t **pool)
+{
+	struct client_error error;
+	struct client client;
+	int r = client_connect(&client, bench->socket, CLIENT_QUERY_TIMEOUT_MS, &error);
+
+	if (r == 0)
+		r = client_call(&client, "GET", "/v1/pool", NULL, NULL, pool, &error);
+	client_finish(&client);
+	return r < 0 ? fail("GET /v1/pool", error.message) : 0;
+}
+
+/* The boots of VMs not seen before. */
+static void note_boots(struct bench *bench, const json_t *pool)
+{
+	const json_t *vm;
+	size_t i;
+
+	json_array_foreach(json_object_get(pool, "vms"), i, vm)
+	{
+		const char *id = json_string_value(json_object_get(vm, "id"));
+		json_int_t ms = json_integer_value(json_object_get(vm, "boot_ms"));
+
+		if (!id || ms <= 0 || json_object_get(bench->seen, id))
+			continue;
+		json_object_set_new(bench->seen, id, json_true());
+		add(&bench->boots, (uint64_t)ms * 1000000);
+	}
+}
+
+/* Until every VM of the pool is warm, and no other one is left. */
+static int await_pool(struct bench *bench)
+{
+	static const struct timespec pause = {.tv_nsec = POOL_POLL_MS * 1000000L};
+	uint64_t end = now_ns() + POOL_WAIT_MS * 1000000ULL;
+	json_t *pool = NULL;
+	size_t vms;
+	json_int_t warm, target;
+
+	do {
+		if (ask_pool(bench, &pool) < 0)
+			return -1;
+		note_boots(bench, pool);
+		warm = json_integer_value(json_object_get(pool, "warm"));
+		target = json_integer_value(json_object_get(pool, "target"));
+		vms = json_array_size(json_object_get(pool, "vms"));
+		json_decref(pool);
+		if (warm == target && vms == (size_t)target)
+			return 0;
+		nanosleep(&pause, NULL);
+	} while (now_ns() < end);
+	return fail("the pool", "is not full after two minutes");
+}
+
+/* ---- a request ---- */
+
+static json_t *make_request(char **argv)
+{
+	json_t *list = json_array();
+
+	for (; *argv; argv++)
+		json_array_append_new(list, json_string(*argv));
+	return json_pack("{s:o}", "argv", list);
+}
+
+/* Reads to the terminal frame. 0 when there was output and the command ended well; *first: its arrival. */
+static int read_run(struct client *client, uint64_t *first)
+{
+	struct frame_reader reader;
+	struct agent_exit end = {0};
+	struct frame frame;
+	int r = frame_reader_init(&reader, AGENT_FRAME_MAX);
+
+	*first = 0;
+	if (r == 0)
+		r = frame_reader_feed(&reader, client->buffer + client->start, client->end - client->start);
+	while (r >= 0 && end.kind == 0) {
+		r = frame_reader_next(&reader, &frame);
+		if (r == 0) {
+			r = frame_reader_fill(&reader, client->fd);
+			r = r == 0 ? -ECONNRESET : r;
+		} else if (r > 0 && frame.type == AGENT_STDOUT && *first == 0) {
+			*first = now_ns();
+		} else if (r > 0 && frame.type == AGENT_EXIT && frame.length == sizeof(end)) {
+			memcpy(&end, frame.payload, sizeof(end));
+		} else if (r > 0 && frame.type == AGENT_HOST_ERROR) {
+			r = -EREMOTEIO;
+		}
+	}
+	frame_reader_finish(&reader);
+	if (r < 0)
+		return fail("a run", strerror(-r));
+	if (*first == 0 || end.kind != AGENT_EXITED || end.code != 0)
+		return fail("a run", "ended otherwise than with output and status 0");
+	return 0;
+}
+
+static int time_request(struct bench *bench)
+{
+	json_t *request = make_request(bench->argv);
+	struct client_error error;
+	struct client client;
+	uint64_t start = now_ns(), first;
+	int r = client_connect(&client, bench->socket, -1, &error);
+
+	if (r == 0)
+		r = client_upgrade(&client, "/v1/run", request, &error);
+	json_decref(request);
+	if (r < 0)
+		r = fail("POST /v1/run", error.message);
+	else
+		r = read_run(&client, &first);
+	client_finish(&client);
+	if (r == 0)
+		add(&bench->requests, first - start);
+	return r;
+}
+
+/* ---- a process ---- */
+
+static int time_spawn(struct bench *bench)
+{
+	posix_spawn_file_actions_t actions;
+	char byte, *environment[] = {NULL};
+	int ends[2], r, status = 0;
+	uint64_t start;
+	pid_t pid;
+
+	if (pipe(ends) < 0)
+		return fail("pipe", strerror(errno));
+	posix_spawn_file_actions_init(&actions);
+	posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
+	posix_spawn_file_actions_addclose(&actions, ends[0]);
+	start = now_ns();
+	r = posix_spawn(&pid, bench->argv[0], &actions, NULL, bench->argv, environment);
+	close(ends[1]);
+	if (r == 0 && read(ends[0], &byte, 1) == 1)
+		add(&bench->spawns, now_ns() - start);
+	close(ends[0]);
+	posix_spawn_file_actions_destroy(&actions);
+	if (r != 0)
+		return fail(bench->argv[0], strerror(r));
+	waitpid(pid, &status, 0);
+	return status == 0 ? 0 : fail(bench->argv[0], "did not end with status 0");
+}
+
+/* ---- the table ---- */
+
+static int compare(const void *left, const void *right)
+{
+	uint64_t a = *(const uint64_t *)left, b = *(const uint64_t *)right;
+
+	return (a > b) - (a < b);
+}
+
+static double median_us(const struct samples *samples)
+{
+	return (double)samples->ns[samples->count / 2] / 1000;
+}
+
+static void print_row(const char *name, struct samples *samples)
+{
+	if (samples->count == 0)
+		return;
+	qsort(samples->ns, samples->count, sizeof(samples->ns[0]), compare);
+	printf("  %-40s %10.2f %10.2f %6zu\n", name, (double)samples->ns[0] / 1000000,
+		median_us(samples) / 1000, samples->count);
+}
+
+static void print_table(struct bench *bench)
+{
+	printf("  %-40s %10s %10s %6s\n", "", "min, ms", "median, ms", "n");
+	print_row("cold boot: vmm's start to a warm VM", &bench->boots);
+	print_row("warm VM: request to first byte", &bench->requests);
+	print_row("posix_spawn here: call to first byte", &bench->spawns);
+	printf("  a warm request takes %.1f times a posix_spawn (medians), and a cold boot %.0f times\n",
+		median_us(&bench->requests) / median_us(&bench->spawns),
+		bench->boots.count ? median_us(&bench->boots) / median_us(&bench->spawns) : 0);
+}
+
+static int run(struct bench *bench, long requests, long spawns)
+{
+	for (long i = 0; i < requests; i++) {
+		if (await_pool(bench) < 0)
+			return -1;
+		for (long j = 0; j < spawns; j++)
+			if (time_spawn(bench) < 0)
+				return -1;
+		if (time_request(bench) < 0)
+			return -1;
+	}
+	return await_pool(bench);
+}
+
+int main(int argc, char **argv)
+{
+	static uint64_t boots[SAMPLES_MAX], requests[SAMPLES_MAX], spawns[SAMPLES_MAX];
+	struct bench bench = {.boots.ns = boots, .requests.ns = requests, .spawns.ns = spawns};
+	int first = 4, r;
+
+	if (argc > first && strcmp(argv[first], "--") == 0)
+		first++;
+	if (argc <= first || atol(argv[2]) < 1 || atol(argv[3]) < 1) {
+		fprintf(stderr, "usage: first_byte SOCKET REQUESTS SPAWNS [--] PROGRAM ARG...\n");
+		return 2;
+	}
+	bench.socket = argv[1];
+	bench.argv = argv + first;
+	bench.seen = json_object();
+	r = run(&bench, atol(argv[2]), atol(argv[3]));
+	json_decref(bench.seen);
+	if (r == 0)
+		print_table(&bench);
+	return r == 0 ? 0 : 1;
+}
