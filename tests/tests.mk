@@ -9,15 +9,21 @@ UNIT_OBJS_common   = $(call san_objects,$(COMMON_SRCS))
 UNIT_OBJS_vmm      = $(call san_objects,$(VMM_SRCS) $(COMMON_SRCS))
 UNIT_OBJS_guest    = $(call san_objects,$(GUEST_INIT_SRCS) $(COMMON_SRCS))
 UNIT_OBJS_hostctl  = $(call san_objects,$(HOST_CTL_SRCS) $(COMMON_SRCS))
-# helpers shared by tests: tests/support/*.c
+# helpers shared by tests: tests/support/*.c. An archive, so that a test takes only those of its own module.
 SUPPORT_OBJS := $(patsubst %.c,$(BUILD)/san/%.o,$(wildcard tests/support/*.c))
+SUPPORT_LIB  := $(BUILD)/san/tests/support.a
+$(SUPPORT_LIB): $(SUPPORT_OBJS)
+	@rm -f $@ && $(AR) rcs $@ $^
+
+# tests/support/fail_alloc.h
+UNIT_WRAP := -Wl,--wrap=malloc,--wrap=calloc
 
 # test files are named module_what.c: common_frame.c, vmm_virtq.c, guest_session.c, hostctl_api.c
 unit_module = $(firstword $(subst _, ,$(notdir $(1))))
 .SECONDEXPANSION:
-$(UNIT_BINS): $(BUILD)/san/tests/unit/%: $(BUILD)/san/tests/unit/%.o $$(UNIT_OBJS_$$(call unit_module,$$*)) $(SUPPORT_OBJS)
+$(UNIT_BINS): $(BUILD)/san/tests/unit/%: $(BUILD)/san/tests/unit/%.o $$(UNIT_OBJS_$$(call unit_module,$$*)) $(SUPPORT_LIB)
 	@echo "  LD $@"
-	@$(CC) $(SAN_LDFLAGS) -o $@ $^ -lcmocka $(TEST_LIBS_$(call unit_module,$*))
+	@$(CC) $(SAN_LDFLAGS) $(UNIT_WRAP) -o $@ $^ -lcmocka $(TEST_LIBS_$(call unit_module,$*))
 
 .PHONY: check-unit unit
 unit: $(UNIT_BINS)
