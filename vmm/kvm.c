@@ -77,8 +77,7 @@ static int check_version(const struct kvm *kvm, const char *path, char *error)
 	int version = call_value(kvm->fd, KVM_GET_API_VERSION, 0);
 
 	if (version < 0) {
-		snprintf(error, KVM_ERROR_MAX, "--kvm: %s is not KVM (%s): give /dev/kvm", path,
-			strerror(-version));
+		snprintf(error, KVM_ERROR_MAX, "--kvm: %s is not KVM: give /dev/kvm", path);
 		return -ENOTTY;
 	}
 	if (version != API_VERSION) {

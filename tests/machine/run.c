@@ -196,7 +196,7 @@ static void test_kvm_fd(struct suite *suite)
 	options[1] = "/dev/null";
 	if (start(suite, "ipi", options, false, &machine))
 		expect_end(suite, &machine, "a /dev/kvm that is none", VMM_END_SETUP,
-			"--kvm: /dev/null is not KVM (Not a tty): give /dev/kvm");
+			"--kvm: /dev/null is not KVM: give /dev/kvm");
 }
 
 /* --- the control protocol --- */
