@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/fail_alloc.h"
+#include <errno.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -33,6 +34,7 @@ static bool fails(void)
 		return false;
 	plan.armed = false;
 	plan.failed = true;
+	errno = ENOMEM;
 	return true;
 }
 
