@@ -14,3 +14,12 @@ $(HOST_CTL): $(HOST_CTL_OBJS)
 .PHONY: host-ctl
 host-ctl: $(HOST_CTL)
 
+# The vmm that the daemon's own tests run: it plays the guest too, and needs no KVM.
+FAKE_VMM := $(BUILD)/tests/fake-vmm
+LINT_SRCS += tests/fake-vmm/fake_vmm.c
+CHECK_NEEDS += $(FAKE_VMM)
+$(FAKE_VMM): $(BUILD)/host/tests/fake-vmm/fake_vmm.o $(patsubst %.c,$(BUILD)/host/%.o,$(COMMON_SRCS))
+	@mkdir -p $(@D)
+	@echo "  LD $@"
+	@$(CC) -static -o $@ $^
+$(BUILD)/san/tests/unit/hostctl_serve $(BUILD)/san/tests/unit/hostctl_stream: | $(FAKE_VMM)

@@ -103,15 +103,15 @@ static _Noreturn void run_child(const struct launch *launch)
 	char *const environment[] = {NULL};
 	int executable;
 
-	if (setsid() < 0 || chdir("/") < 0)
-		fail("leaving the session");
-	umask(077);
-	/* Opened before the ids change: the tree it stands in may be closed to the VM's uid. */
+	/* Opened while the path means the same and may be read: the tree may be closed to the VM's uid. */
 	executable = open(launch->path, O_RDONLY | O_CLOEXEC);
 	if (executable < 0) {
 		dup2(launch->error_output, STDERR_FILENO);
 		fail(launch->path);
 	}
+	if (setsid() < 0 || chdir("/") < 0)
+		fail("leaving the session");
+	umask(077);
 	place_fds(launch, executable);
 	drop_privileges(launch);
 	reset_signals();

@@ -1,0 +1,408 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A whole daemon for a test: serve_main in a child process, with tests/fake-vmm in place of VMs, and a client
+ * that knows as much HTTP as that takes. Everything waits with a bound; what takes longer fails.
+ *
+ * Needs root and a writable cgroup v2 mount, with or without controllers; have_cgroups tells.
+ */
+#ifndef TESTS_UNIT_HOSTCTL_FIXTURE_H
+#define TESTS_UNIT_HOSTCTL_FIXTURE_H
+
+#include "tests/support/unit.h"
+
+#include "common/frame.h"
+#include "common/unix_socket.h"
+#include "host-ctl/serve.h"
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define FAKE_VMM "build/tests/fake-vmm"
+
+enum { WAIT_MS = 20 * 1000, POLL_MS = 5, DAEMON_OPTIONS_MAX = 8, ANSWER_MAX = 8 * 1024 * 1024 };
+
+struct daemon {
+	pid_t pid;
+	char folder[64], socket[96], cgroups[128];
+};
+
+struct answer {
+	int status;
+	char *body; /* NUL-terminated, freed by answer_finish */
+	json_t *json;
+};
+
+static inline void sleep_ms(long milliseconds)
+{
+	const struct timespec time = {.tv_sec = milliseconds / 1000, .tv_nsec = milliseconds % 1000 * 1000000};
+
+	nanosleep(&time, NULL);
+}
+
+/* The mount point of cgroup v2, or false. */
+static inline bool find_cgroups(char *path, size_t size)
+{
+	char line[512], at[256], type[64];
+	FILE *mounts = fopen("/proc/mounts", "re");
+	bool found = false;
+
+	while (mounts && !found && fgets(line, sizeof line, mounts))
+		found = sscanf(line, "%*s %255s %63s", at, type) == 2 && !strcmp(type, "cgroup2");
+	if (mounts)
+		fclose(mounts);
+	if (found)
+		snprintf(path, size, "%s", at);
+	return found && geteuid() == 0 && access(path, W_OK) == 0;
+}
+
+static inline void write_text(const char *folder, const char *name, const char *text)
+{
+	char path[160];
+	FILE *file;
+
+	snprintf(path, sizeof path, "%s/%s", folder, name);
+	file = fopen(path, "we");
+	assert_non_null(file);
+	fputs(text, file);
+	fclose(file);
+}
+
+static inline void daemon_folder(struct daemon *daemon)
+{
+	char mount[64];
+
+	snprintf(daemon->folder, sizeof daemon->folder, "/tmp/tinderbox-unit.XXXXXX");
+	assert_non_null(mkdtemp(daemon->folder));
+	assert_true(find_cgroups(mount, sizeof mount));
+	snprintf(daemon->socket, sizeof daemon->socket, "%s/api.sock", daemon->folder);
+	snprintf(daemon->cgroups, sizeof daemon->cgroups, "%s/tinderbox-unit-%s", mount, strrchr(daemon->folder, '.') + 1);
+	write_text(daemon->folder, "initrd", "");
+	write_text(daemon->folder, "image", "");
+}
+
+/* The child: never returns. */
+static inline void daemon_child(const struct daemon *daemon, int ready, char *const *options)
+{
+	char kernel[96], initrd[96], image[96], ready_text[16];
+	char *argv[64] = {"serve", "--socket", (char *)daemon->socket, "--runtime-dir", (char *)daemon->folder,
+		"--cgroup-root", (char *)daemon->cgroups, "--limits", "available", "--kvm", "/dev/null", "--vmm",
+		FAKE_VMM, "--kernel", kernel, "--initrd", initrd, "--image", image, "--ready-fd", ready_text};
+	int argc = 21, log = open("/dev/null", O_WRONLY | O_CLOEXEC);
+
+	snprintf(kernel, sizeof kernel, "%s/kernel", daemon->folder);
+	snprintf(initrd, sizeof initrd, "%s/initrd", daemon->folder);
+	snprintf(image, sizeof image, "%s/image", daemon->folder);
+	snprintf(ready_text, sizeof ready_text, "%d", ready);
+	while (options && *options)
+		argv[argc++] = *options++;
+	if (!getenv("TINDERBOX_TEST_LOG"))
+		dup2(log, STDERR_FILENO);
+	/* A test that fails leaves no daemon behind. */
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	exit(serve_main(argc, argv));
+}
+
+/* Waits for the child's status. */
+static inline int daemon_wait(struct daemon *daemon)
+{
+	int status = 0;
+
+	for (int waited = 0; waited < WAIT_MS; waited += POLL_MS) {
+		if (waitpid(daemon->pid, &status, WNOHANG) == daemon->pid) {
+			daemon->pid = 0;
+			return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+		}
+		sleep_ms(POLL_MS);
+	}
+	kill(daemon->pid, SIGKILL);
+	fail_msg("the daemon did not end");
+	return -1;
+}
+
+/* Starts it in its folder; with wait_ready returns when the pool is full, else when the socket answers. */
+static inline void daemon_launch(struct daemon *daemon, const char *script, char *const *options, bool wait_ready)
+{
+	struct pollfd wait = {.events = POLLIN};
+	int ready[2], fd = -1;
+	char byte;
+
+	write_text(daemon->folder, "kernel", script);
+	assert_int_equal(pipe2(ready, O_CLOEXEC), 0);
+	fflush(NULL);
+	daemon->pid = fork();
+	assert_true(daemon->pid >= 0);
+	if (daemon->pid == 0) {
+		close(ready[0]);
+		daemon_child(daemon, ready[1], options);
+	}
+	close(ready[1]);
+	wait.fd = ready[0];
+	if (wait_ready) {
+		assert_int_equal(poll(&wait, 1, WAIT_MS), 1);
+		assert_int_equal(read(ready[0], &byte, 1), 1);
+	}
+	for (int waited = 0; !wait_ready && waited < WAIT_MS; waited += POLL_MS) {
+		fd = unix_connect(daemon->socket, SOCK_STREAM);
+		if (fd >= 0)
+			break;
+		sleep_ms(POLL_MS);
+	}
+	if (fd >= 0)
+		close(fd);
+	close(ready[0]);
+}
+
+static inline void daemon_start(struct daemon *daemon, const char *script, char *const *options)
+{
+	daemon_folder(daemon);
+	daemon_launch(daemon, script, options, true);
+}
+
+static inline int count_entries(const char *path, const char *prefix)
+{
+	DIR *listing = opendir(path);
+	struct dirent *entry;
+	int count = 0;
+
+	while (listing && (entry = readdir(listing)))
+		count += !strncmp(entry->d_name, prefix, strlen(prefix));
+	if (listing)
+		closedir(listing);
+	return count;
+}
+
+static inline void remove_folder(const char *path)
+{
+	DIR *listing = opendir(path);
+	struct dirent *entry;
+
+	while (listing && (entry = readdir(listing)))
+		unlinkat(dirfd(listing), entry->d_name, 0);
+	if (listing)
+		closedir(listing);
+	assert_int_equal(rmdir(path), 0);
+}
+
+/* Ends it as a service manager does: status 0, and nothing is left. */
+static inline void daemon_stop(struct daemon *daemon)
+{
+	assert_int_equal(kill(daemon->pid, SIGTERM), 0);
+	assert_int_equal(daemon_wait(daemon), 0);
+	assert_int_equal(access(daemon->socket, F_OK), -1);
+	assert_int_equal(count_entries(daemon->cgroups, "vm-"), 0);
+	assert_int_equal(count_entries(daemon->folder, "vm"), 0);
+	remove_folder(daemon->folder);
+	assert_int_equal(rmdir(daemon->cgroups), 0);
+}
+
+/* --- a client --- */
+
+static inline int client_open(const struct daemon *daemon)
+{
+	const struct timeval limit = {.tv_sec = WAIT_MS / 1000};
+	int fd = unix_connect(daemon->socket, SOCK_STREAM);
+
+	assert_true(fd >= 0);
+	fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK);
+	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+	return fd;
+}
+
+static inline void client_send(int fd, const void *data, size_t length)
+{
+	const char *at = data;
+
+	while (length) {
+		ssize_t sent = send(fd, at, length, MSG_NOSIGNAL);
+
+		assert_true(sent > 0);
+		at += sent;
+		length -= (size_t)sent;
+	}
+}
+
+static inline void client_send_text(int fd, const char *text)
+{
+	client_send(fd, text, strlen(text));
+}
+
+/* A request with a body, which may be NULL; headers: whole lines. */
+static inline void client_request(
+	int fd, const char *method, const char *path, const char *headers, const char *body)
+{
+	char head[512];
+	int length = snprintf(head, sizeof head, "%s %s HTTP/1.1\r\nHost: x\r\n%sContent-Length: %zu\r\n\r\n", method,
+		path, headers, body ? strlen(body) : 0);
+
+	client_send(fd, head, (size_t)length);
+	if (body)
+		client_send(fd, body, strlen(body));
+}
+
+/* Reads the head of an answer, byte by byte so that nothing after it is taken. The status. */
+static inline int client_read_head(int fd, char *head, size_t size)
+{
+	size_t length = 0;
+
+	while (length < size - 1 && (length < 4 || memcmp(head + length - 4, "\r\n\r\n", 4))) {
+		ssize_t got = read(fd, head + length, 1);
+
+		if (got <= 0)
+			return -1;
+		length++;
+	}
+	head[length] = '\0';
+	return (int)strtol(head + strlen("HTTP/1.1 "), NULL, 10);
+}
+
+static inline void client_answer(int fd, struct answer *answer)
+{
+	char head[2048];
+	const char *found;
+	size_t length, at = 0;
+
+	*answer = (struct answer){.status = client_read_head(fd, head, sizeof head)};
+	if (answer->status < 0)
+		return;
+	found = strstr(head, "Content-Length: ");
+	assert_non_null(found);
+	length = strtoul(found + strlen("Content-Length: "), NULL, 10);
+	assert_true(length < ANSWER_MAX);
+	answer->body = malloc(length + 1);
+	assert_non_null(answer->body);
+	while (at < length) {
+		ssize_t got = read(fd, answer->body + at, length - at);
+
+		assert_true(got > 0);
+		at += (size_t)got;
+	}
+	answer->body[length] = '\0';
+	answer->json = json_loads(answer->body, 0, NULL);
+}
+
+static inline void answer_finish(struct answer *answer)
+{
+	json_decref(answer->json);
+	free(answer->body);
+}
+
+static inline void call(const struct daemon *daemon, const char *method, const char *path, const char *body,
+	struct answer *answer)
+{
+	int fd = client_open(daemon);
+
+	client_request(fd, method, path, "", body);
+	client_answer(fd, answer);
+	close(fd);
+}
+
+static inline void run_command(const struct daemon *daemon, const char *body, struct answer *answer)
+{
+	call(daemon, "POST", "/v1/run", body, answer);
+}
+
+/* The text of one member of an answer, as compact JSON; static until the next call. */
+static inline const char *member(const struct answer *answer, const char *name)
+{
+	static char text[4096];
+	json_t *value = json_object_get(answer->json, name);
+	size_t length = value ? json_dumpb(value, text, sizeof text - 1, JSON_COMPACT | JSON_ENCODE_ANY) : 0;
+
+	text[length < sizeof text ? length : 0] = '\0';
+	return text;
+}
+
+static inline const char *error_member(const struct answer *answer, const char *name)
+{
+	const char *text = json_string_value(json_object_get(json_object_get(answer->json, "error"), name));
+
+	return text ? text : "";
+}
+
+static inline long pool_number(const struct daemon *daemon, const char *name)
+{
+	struct answer answer;
+	long number;
+
+	call(daemon, "GET", "/v1/pool", NULL, &answer);
+	assert_int_equal(answer.status, 200);
+	number = (long)json_integer_value(json_object_get(answer.json, name));
+	answer_finish(&answer);
+	return number;
+}
+
+static inline void await_pool(const struct daemon *daemon, const char *name, long wanted)
+{
+	long number = -1;
+
+	for (int waited = 0; waited < WAIT_MS; waited += POLL_MS) {
+		number = pool_number(daemon, name);
+		if (number == wanted)
+			return;
+		sleep_ms(POLL_MS);
+	}
+	fail_msg("%s stayed %ld, wanted %ld", name, number, wanted);
+}
+
+static inline void await_failure(const struct daemon *daemon, const char *wanted)
+{
+	struct answer answer;
+	char last[512] = "";
+
+	for (int waited = 0; waited < WAIT_MS; waited += POLL_MS) {
+		const char *text;
+
+		call(daemon, "GET", "/v1/pool", NULL, &answer);
+		text = json_string_value(json_object_get(answer.json, "last_failure"));
+		snprintf(last, sizeof last, "%s", text ? text : "none");
+		answer_finish(&answer);
+		if (!strcmp(last, wanted))
+			return;
+		sleep_ms(POLL_MS);
+	}
+	fail_msg("last_failure stayed '%s', wanted '%s'", last, wanted);
+}
+
+/* The value of one line of /metrics. */
+static inline long metric(const struct daemon *daemon, const char *line)
+{
+	struct answer answer;
+	char start[128];
+	const char *found;
+	long number;
+
+	call(daemon, "GET", "/metrics", NULL, &answer);
+	assert_int_equal(answer.status, 200);
+	snprintf(start, sizeof start, "\n%s", line);
+	found = strstr(answer.body, start);
+	assert_non_null(found);
+	number = strtol(found + strlen(start), NULL, 10);
+	answer_finish(&answer);
+	return number;
+}
+
+/* main of a test program: without cgroup v2 every test is skipped, and says so. */
+static inline bool have_cgroups(void)
+{
+	char path[64];
+
+	if (find_cgroups(path, sizeof path))
+		return true;
+	printf("skipped: the daemon's tests need root and a writable cgroup v2 mount\n");
+	return false;
+}
+
+#endif
