@@ -425,6 +425,93 @@ static void resets_are_bounded_by_letting_the_guest_wait(void **state)
 	assert_int_equal(resets, sent);
 }
 
+static void packets_for_a_connection_that_is_being_reset_are_ignored(void **state)
+{
+	static const uint16_t ops[] = {
+		OP_REQUEST, OP_RESPONSE, OP_RST, OP_SHUTDOWN, OP_RW, OP_CREDIT_REQUEST, 99};
+	struct fixture *f = *state;
+
+	establish(f);
+	f->guest.rx_held = true;
+	for (unsigned i = 0; i < 128; i++) { /* starve it */
+		fake_vsock_send_op(&f->guest, OP_CREDIT_REQUEST, GUEST_PORT, f->host_port);
+		fake_vsock_expect(&f->guest, OP_CREDIT_UPDATE, &f->packet);
+	}
+	fake_vsock_send_op(&f->guest, 99, GUEST_PORT, f->host_port);
+	expect_end_of_stream(f);
+	for (unsigned i = 0; i < sizeof(ops) / sizeof(ops[0]); i++)
+		fake_vsock_send_op(&f->guest, ops[i], GUEST_PORT, f->host_port);
+	fake_vsock_offer_rx(&f->guest, 0, 128);
+	fake_driver_kick(&f->guest.driver, FAKE_RX);
+	expect_reset_of(f, GUEST_PORT, f->host_port); /* the one */
+	assert_int_equal(f->guest.accepts, 0);
+}
+
+/* Streams with much to send to a guest that gives no buffers end in any order; the rest go on. */
+static void connections_end_while_they_wait_for_their_turn(void **state)
+{
+	static const unsigned order[] = {2, 0, 4};
+	struct fixture *f = *state;
+	uint32_t ports[5];
+	int hosts[5];
+	bool seen[5] = {false};
+
+	for (unsigned i = 0; i < 5; i++) {
+		establish(f);
+		ports[i] = f->host_port;
+		hosts[i] = f->host;
+		f->host = -1;
+	}
+	f->guest.rx_held = true;
+	for (unsigned i = 0; i < 128; i++)
+		fake_vsock_send_op(&f->guest, OP_CREDIT_REQUEST, GUEST_PORT, ports[0]);
+	while (fake_vsock_receive(&f->guest, &f->packet))
+		;
+	for (unsigned i = 0; i < 5; i++)
+		assert_int_equal(write(hosts[i], &i, 1), 1);
+	fake_driver_run(&f->guest.driver);
+	for (unsigned i = 0; i < 3; i++)
+		fake_vsock_send_op(&f->guest, OP_RST, GUEST_PORT, ports[order[i]]);
+	fake_vsock_offer_rx(&f->guest, 0, 128);
+	fake_driver_kick(&f->guest.driver, FAKE_RX);
+	while (fake_vsock_receive(&f->guest, &f->packet)) {
+		assert_int_equal(f->packet.header.op, OP_RW);
+		for (unsigned i = 0; i < 5; i++)
+			seen[i] |= f->packet.header.src_port == ports[i];
+	}
+	for (unsigned i = 0; i < 5; i++) {
+		assert_int_equal(seen[i], i == 1 || i == 3);
+		close(hosts[i]);
+	}
+}
+
+/* Ports whose sums are alike share a bucket of the table; each is found, and each goes alone. */
+static void connections_in_one_bucket_are_told_apart(void **state)
+{
+	struct fixture *f = *state;
+	int hosts[3];
+
+	for (uint32_t i = 0; i < 3; i++) {
+		f->guest.accept_fd = make_pair(f);
+		fake_vsock_send_op(&f->guest, OP_REQUEST, i, 1000 - 31 * i);
+		fake_vsock_expect(&f->guest, OP_RESPONSE, &f->packet);
+		hosts[i] = f->host;
+		f->host = -1;
+	}
+	for (uint32_t i = 0; i < 3; i++) {
+		fake_vsock_send_op(&f->guest, OP_RST, i, 1000 - 31 * i);
+		f->host = hosts[i];
+		expect_end_of_stream(f);
+		close(f->host);
+		for (uint32_t rest = i + 1; rest < 3; rest++) {
+			f->host = hosts[rest];
+			expect_open(f);
+		}
+		f->host = -1;
+		fake_vsock_expect_none(&f->guest);
+	}
+}
+
 /* malformed chains */
 
 static void assert_needs_reset(struct fixture *f)
@@ -498,6 +585,24 @@ static void a_malformed_rx_buffer_needs_a_reset(void **state)
 	assert_rx_refused(f, buffers, 1);
 	buffers[0].address = FAKE_MEMORY;
 	assert_rx_refused(f, buffers, 1);
+}
+
+static void a_malformed_event_buffer_needs_a_reset(void **state)
+{
+	struct fixture *f = *state;
+	struct fake_buffer buffers[] = {{.address = f->guest.tx_data, .length = 3, .writable = true},
+		{.address = f->guest.tx_data, .length = 4},
+		{.address = FAKE_MEMORY - 3, .length = 4, .writable = true}};
+
+	for (unsigned i = 0; i < 3; i++) {
+		fake_vsock_start(&f->guest, FEATURES);
+		establish(f);
+		fake_driver_offer(&f->guest.driver, FAKE_EVENT,
+			fake_driver_chain(&f->guest.driver, FAKE_EVENT, &buffers[i], 1));
+		vsock_reset_transport(f->guest.device);
+		assert_needs_reset(f);
+		expect_end_of_stream(f);
+	}
 }
 
 static void an_index_far_ahead_ends_the_vm(void **state)
@@ -729,6 +834,10 @@ int main(void)
 		CASE(wrong_addresses_and_types_are_reset),
 		CASE(an_unknown_op_resets_the_connection),
 		CASE_BEFORE_START(resets_are_bounded_by_letting_the_guest_wait),
+		CASE(packets_for_a_connection_that_is_being_reset_are_ignored),
+		CASE(connections_end_while_they_wait_for_their_turn),
+		CASE(connections_in_one_bucket_are_told_apart),
+		CASE_BEFORE_START(a_malformed_event_buffer_needs_a_reset),
 		CASE_BEFORE_START(a_malformed_tx_chain_needs_a_reset),
 		CASE_BEFORE_START(a_malformed_rx_buffer_needs_a_reset),
 		CASE(an_index_far_ahead_ends_the_vm),

@@ -321,6 +321,44 @@ static void an_rx_buffer_may_lie_in_many_pieces(void **state)
 		assert_int_equal(data[44 + i], byte_at(f, stream, true, 1 + i));
 }
 
+static void bytes_that_just_fill_the_buffers_are_all(void **state)
+{
+	enum { ROOM = FAKE_RX_BYTES - sizeof(struct virtio_vsock_hdr) };
+	struct fixture *f = *state;
+	struct stream *stream = open_stream(f);
+
+	host_write(f, stream, 2 * ROOM); /* the second read leaves nothing, and only a third can tell */
+	fake_vsock_expect(&f->guest, OP_RW, &f->packet);
+	assert_int_equal(f->packet.header.len, ROOM);
+	fake_vsock_expect(&f->guest, OP_RW, &f->packet);
+	assert_int_equal(f->packet.header.len, ROOM);
+	fake_vsock_expect_none(&f->guest);
+	stream->received = 2 * ROOM;
+	assert_idle(f);
+	host_write(f, stream, 1);
+	assert_int_equal(guest_receive(f), 1);
+}
+
+/* 128 packets are a round of the loop; there is more to send than that, and buffers for all of it. */
+static void more_than_a_round_of_packets_is_sent_without_the_driver(void **state)
+{
+	struct fixture *f = *state;
+	struct stream *first = open_stream(f), *second = open_stream(f);
+	uint64_t received = 0;
+
+	for (unsigned i = 0; i < 20 && received < 2 * FAKE_BUFFER; i++) {
+		host_write(f, first, UINT32_MAX);
+		host_write(f, second, UINT32_MAX);
+		received += guest_receive(f);
+	}
+	assert_int_equal(first->received, FAKE_BUFFER);
+	assert_int_equal(second->received, FAKE_BUFFER);
+	assert_idle(f);
+	first->forwarded = first->received;
+	send_op(f, first, OP_CREDIT_UPDATE, 0);
+	assert_true(guest_receive(f) > 0);
+}
+
 static void many_streams_share_few_buffers(void **state)
 {
 	enum { STREAMS = STREAMS_MAX, EACH = 20000, BUFFERS = 4 };
@@ -582,6 +620,21 @@ static void a_reader_that_leaves_with_bytes_held_is_forgotten(void **state)
 	fake_vsock_expect_none(&f->guest);
 }
 
+static void a_reader_that_leaves_after_the_guest_ends_it(void **state)
+{
+	struct fixture *f = *state;
+	struct stream *stream = open_stream(f);
+
+	fill_to_the_brim(f, stream);
+	send_op(f, stream, OP_SHUTDOWN, VIRTIO_VSOCK_SHUTDOWN_RCV | VIRTIO_VSOCK_SHUTDOWN_SEND);
+	fake_vsock_expect(&f->guest, OP_RST, &f->packet);
+	close(stream->host);
+	stream->host = -1;
+	fake_driver_run(&f->guest.driver);
+	fake_vsock_expect_none(&f->guest);
+	assert_idle(f);
+}
+
 /* notifications */
 
 static void rx_buffers_are_asked_for_only_when_starved(void **state)
@@ -617,6 +670,8 @@ int main(void)
 		CASE(a_packet_of_the_largest_size_passes_and_one_more_byte_does_not),
 		CASE(a_packet_may_lie_in_many_pieces),
 		CASE(an_rx_buffer_may_lie_in_many_pieces),
+		CASE(bytes_that_just_fill_the_buffers_are_all),
+		CASE(more_than_a_round_of_packets_is_sent_without_the_driver),
 		CASE(many_streams_share_few_buffers),
 		CASE(the_host_waits_for_the_guests_credit),
 		CASE_WITHOUT_EVENT_INDEX(the_host_waits_for_the_guests_credit),
@@ -630,6 +685,7 @@ int main(void)
 		CASE(what_was_sent_before_a_close_arrives),
 		CASE(half_closed_with_bytes_held_ends_after_them),
 		CASE(a_reader_that_leaves_with_bytes_held_is_forgotten),
+		CASE(a_reader_that_leaves_after_the_guest_ends_it),
 		CASE(rx_buffers_are_asked_for_only_when_starved),
 	};
 
