@@ -34,6 +34,11 @@ struct loop *agent_loop(struct agent *agent)
 	return agent->config.loop;
 }
 
+bool agent_is_stopping(const struct agent *agent)
+{
+	return agent->sessions->stopping;
+}
+
 /* ---- control ---- */
 
 void agent_greet(struct agent *agent, struct stream *stream)

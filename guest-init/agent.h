@@ -49,6 +49,7 @@ void agent_stop(struct agent *agent);
 
 /* For stream.c. */
 struct loop *agent_loop(struct agent *agent);
+bool agent_is_stopping(const struct agent *agent);
 /* Acts on one frame; on a bad one the stream is closing or closed after it. */
 void agent_handle_frame(struct agent *agent, struct stream *stream, const struct frame *frame);
 /* Makes it a control stream and says HELLO. */

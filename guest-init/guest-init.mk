@@ -13,3 +13,11 @@ $(GUEST_INIT): $(GUEST_INIT_OBJS)
 
 .PHONY: guest-init
 guest-init: $(GUEST_INIT)
+
+# guest-init in a real guest, over the vmm's vsock socket; tests/suites.txt runs it.
+LINT_SRCS += tests/machine/agent.c
+$(BUILD)/tests/machine/agent: $(BUILD)/san/tests/machine/agent.o $(COMMON_SRCS:%.c=$(BUILD)/san/%.o)
+	@mkdir -p $(@D)
+	@echo "  LD $@"
+	@$(CC) $(SAN_LDFLAGS) -o $@ $^
+CHECK_NEEDS += $(BUILD)/tests/machine/agent

@@ -18,10 +18,21 @@ static void set_events(struct stream *stream, uint32_t events)
 		stream_close(stream);
 }
 
+/* At the guest's end, what was sent would be lost with the guest: close then waits until the host has it all.
+ */
+static void linger(const struct stream *stream)
+{
+	const struct linger linger = {.l_onoff = 1, .l_linger = STREAM_LINGER_S};
+
+	setsockopt(stream->fd, SOL_SOCKET, SO_LINGER, &linger, sizeof(linger));
+}
+
 void stream_close(struct stream *stream)
 {
 	if (stream->fd < 0)
 		return;
+	if (stream->exit_queued && agent_is_stopping(stream->agent))
+		linger(stream);
 	loop_remove(stream->source);
 	stream->source = NULL;
 	fd_close(&stream->fd);

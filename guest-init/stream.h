@@ -30,6 +30,7 @@ enum stream_kind {
 
 enum {
 	STREAM_QUEUE_MAX = 16 * 1024, /* small frames that wait; a peer that lets more pile up is closed */
+	STREAM_LINGER_S = 1,	      /* for the host to take an EXIT when the guest ends */
 	/* A whole STDOUT or STDERR frame is one vsock packet (64 KiB), so one kick of the device. */
 	STREAM_DATA_MAX = 64 * 1024 - AGENT_FRAME_HEADER - sizeof(struct agent_output),
 };
