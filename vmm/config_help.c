@@ -67,7 +67,7 @@ static const char *const end_texts[VMM_END_COUNT] = {
 	[VMM_END_TRIPLE_FAULT] = "the guest ended in a triple fault",
 	[VMM_END_GUEST_FAULT] = "the guest did what the machine does not bear",
 	[VMM_END_KVM] = "KVM failed while the guest ran",
-	[VMM_END_KILLED] = "ended from outside: SIGTERM, SIGINT or the control socket",
+	[VMM_END_KILLED] = "ended from outside: a signal (TERM, INT, HUP) or the control socket",
 };
 
 void config_help(char *text)

@@ -47,6 +47,8 @@ int main(int argc, char *argv[])
 	log_init("vmm", LOG_LEVEL_INFO);
 	/* A reader that is gone is an error of write, for whoever wrote. */
 	signal(SIGPIPE, SIG_IGN);
+	/* In the background, input from the terminal is refused: that is no reason to stop the guest. */
+	signal(SIGTTIN, SIG_IGN);
 	if (config_parse(argc, argv, &config, error) < 0) {
 		log_error("%s", error);
 		return VMM_END_USAGE;

@@ -2,6 +2,7 @@
 #include "vmm/stats.h"
 #include <errno.h>
 #include <linux/kvm.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <sys/resource.h>
 #include <time.h>
@@ -111,19 +112,24 @@ struct report {
 	bool json;
 	int error; /* the first */
 	const char *const *columns;
-	unsigned count, sections, rows;
+	unsigned sections, rows;
 };
 
-#define put(report, ...)                                                                                     \
-	do {                                                                                                 \
-		if (dprintf((report)->fd, __VA_ARGS__) < 0 && (report)->error == 0)                          \
-			(report)->error = -errno;                                                            \
-	} while (0)
+static void put(struct report *report, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+static void put(struct report *report, const char *format, ...)
+{
+	va_list arguments;
+
+	va_start(arguments, format);
+	if (vdprintf(report->fd, format, arguments) < 0 && report->error == 0)
+		report->error = -errno;
+	va_end(arguments);
+}
 
 static void put_section(struct report *report, const char *title, const char *const *columns, unsigned count)
 {
 	report->columns = columns;
-	report->count = count;
 	report->rows = 0;
 	if (report->json) {
 		put(report, "%s\"%s\":[", report->sections++ > 0 ? "],\n" : "{", title);
@@ -135,13 +141,14 @@ static void put_section(struct report *report, const char *title, const char *co
 	put(report, "\n");
 }
 
-static void put_row(struct report *report, const char *name, const uint64_t *values)
+/* As many values as the section has columns. */
+static void put_row(struct report *report, const char *name, const uint64_t *values, unsigned count)
 {
 	if (report->json)
 		put(report, "%s{\"name\":\"%s\"", report->rows++ > 0 ? ",\n " : "\n ", name);
 	else
 		put(report, "  %-26s", name);
-	for (unsigned i = 0; i < report->count; i++)
+	for (unsigned i = 0; i < count; i++)
 		if (report->json)
 			put(report, ",\"%s\":%llu", report->columns[i], (unsigned long long)values[i]);
 		else
@@ -158,7 +165,7 @@ static void put_moments(struct report *report, const struct stats *stats)
 		uint64_t us = (stats->moments[i] - stats->moments[STATS_PROCESS]) / NS_PER_US;
 
 		if (stats->moments[i] != 0)
-			put_row(report, moment_names[i], &us);
+			put_row(report, moment_names[i], &us, 1);
 	}
 }
 
@@ -172,7 +179,7 @@ static void put_steps(struct report *report, const struct stats *stats)
 		uint64_t us = (stats->steps[i].ended - before) / NS_PER_US;
 
 		before = stats->steps[i].ended;
-		put_row(report, stats->steps[i].name, &us);
+		put_row(report, stats->steps[i].name, &us, 1);
 	}
 }
 
@@ -182,16 +189,16 @@ static void put_totals(
 	struct report *report, const struct stats_counts *booted, const struct stats_counts *counts)
 {
 	put_section(report, "sums", boot_columns, 2);
-	put_row(report, "returns of KVM_RUN", (uint64_t[]){booted->runs, counts->runs});
+	put_row(report, "returns of KVM_RUN", (uint64_t[]){booted->runs, counts->runs}, 2);
 	for (unsigned i = 0; i < STATS_KVM_COUNTERS; i++) {
 		char name[NAME_MAX_SHOWN];
 
 		snprintf(name, sizeof(name), "kvm %s", stats_kvm_names[i]);
 		if (counts->kvm[i] > 0)
-			put_row(report, name, (uint64_t[]){booted->kvm[i], counts->kvm[i]});
+			put_row(report, name, (uint64_t[]){booted->kvm[i], counts->kvm[i]}, 2);
 	}
-	put_row(report, "page faults", (uint64_t[]){booted->faults, counts->faults});
-	put_row(report, "vcpu us", (uint64_t[]){booted->cpu_ns / NS_PER_US, counts->cpu_ns / NS_PER_US});
+	put_row(report, "page faults", (uint64_t[]){booted->faults, counts->faults}, 2);
+	put_row(report, "vcpu us", (uint64_t[]){booted->cpu_ns / NS_PER_US, counts->cpu_ns / NS_PER_US}, 2);
 }
 
 static void put_reasons(
@@ -205,7 +212,7 @@ static void put_reasons(
 			continue;
 		snprintf(number, sizeof(number), "reason %u", i);
 		put_row(report, reason_names[i] ? reason_names[i] : number,
-			(uint64_t[]){booted->reasons[i], counts->reasons[i]});
+			(uint64_t[]){booted->reasons[i], counts->reasons[i]}, 2);
 	}
 }
 
@@ -219,7 +226,7 @@ static void put_windows(struct report *report, const struct bus *bus, const char
 			bus->windows[i].name);
 		if (counts[i][0] + counts[i][1] > 0)
 			put_row(report, name,
-				(uint64_t[]){booted[i][0], booted[i][1], counts[i][0], counts[i][1]});
+				(uint64_t[]){booted[i][0], booted[i][1], counts[i][0], counts[i][1]}, 4);
 	}
 }
 
@@ -234,7 +241,7 @@ static void put_devices(
 		const struct virtio_mmio_stats *now = &counts->devices[i].counts;
 
 		put_row(report, counts->devices[i].name,
-			(uint64_t[]){then->notifies, then->interrupts, now->notifies, now->interrupts});
+			(uint64_t[]){then->notifies, then->interrupts, now->notifies, now->interrupts}, 4);
 	}
 }
 
@@ -245,13 +252,13 @@ static void put_strays(struct report *report, struct bus *bus, const char *kind)
 		char name[NAME_MAX_SHOWN];
 
 		snprintf(name, sizeof(name), "%s 0x%llx", kind, (unsigned long long)bus->strays[i].address);
-		put_row(report, name, &bus->strays[i].count);
+		put_row(report, name, &bus->strays[i].count, 1);
 	}
 	if (bus->strays_other > 0) {
 		char name[NAME_MAX_SHOWN];
 
 		snprintf(name, sizeof(name), "%s elsewhere", kind);
-		put_row(report, name, &bus->strays_other);
+		put_row(report, name, &bus->strays_other, 1);
 	}
 	pthread_mutex_unlock(&bus->lock);
 }

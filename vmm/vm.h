@@ -86,7 +86,7 @@ struct vm {
  * that says what was refused and how to mend it.
  */
 int vm_create(const struct config *config, struct files *files, struct vm **out);
-/* Runs to the end, tells the parent, prints the statistics. SIGTERM and SIGINT end it. Once. */
+/* Runs to the end, tells the parent, prints the statistics. SIGTERM, SIGINT and SIGHUP end it. Once. */
 enum vmm_end vm_run(struct vm *vm);
 /* Takes NULL. */
 void vm_destroy(struct vm *vm);

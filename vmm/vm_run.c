@@ -85,9 +85,22 @@ static void handle_wake(void *context, uint32_t events)
 	}
 }
 
+/* What ends the VM in good order. */
+static const struct {
+	int number;
+	const char *reason;
+} signals[] = {
+	{SIGTERM, "ended by SIGTERM"},
+	{SIGINT, "ended by SIGINT"},
+	{SIGHUP, "ended by SIGHUP"},
+};
+enum { SIGNALS = sizeof(signals) / sizeof(signals[0]) };
+
 static void handle_signal(void *context, const struct signalfd_siginfo *info)
 {
-	vm_end(context, VMM_END_KILLED, info->ssi_signo == SIGINT ? "ended by SIGINT" : "ended by SIGTERM");
+	for (size_t i = 0; i < SIGNALS; i++)
+		if (info->ssi_signo == (uint32_t)signals[i].number)
+			vm_end(context, VMM_END_KILLED, signals[i].reason);
 }
 
 static void get_status(void *context, enum vmm_state *state, uint64_t *exits, uint64_t *guest_cpu_ns)
@@ -204,10 +217,8 @@ static void report_end(struct vm *vm)
 
 static int start(struct vm *vm)
 {
-	static const int signals[] = {SIGTERM, SIGINT};
-
-	for (size_t i = 0; i < sizeof(signals) / sizeof(signals[0]); i++)
-		if (!loop_add_signal(vm->loop, signals[i], handle_signal, vm))
+	for (size_t i = 0; i < SIGNALS; i++)
+		if (!loop_add_signal(vm->loop, signals[i].number, handle_signal, vm))
 			return -errno;
 	if (!loop_add_fd(vm->loop, vm->wake, EPOLLIN, handle_wake, vm))
 		return -errno;
