@@ -218,15 +218,9 @@ static void serve(int fd)
 	else if (strcmp(word, "call") == 0)
 		answer(fd, call((uint32_t)number, more));
 	else if (strcmp(word, "off") == 0)
-		(void)kill(1, SIGTERM);
+		reboot(RB_POWER_OFF);
 	else
 		answer(fd, "what?");
-}
-
-static void power_off(int signal)
-{
-	(void)signal;
-	reboot(RB_POWER_OFF);
 }
 
 int main(void)
@@ -238,7 +232,6 @@ int main(void)
 	(void)mount("dev", "/dev", "devtmpfs", 0, NULL);
 	(void)mount("sys", "/sys", "sysfs", 0, NULL);
 	signal(SIGCHLD, SIG_IGN);
-	signal(SIGTERM, power_off);
 	listener = socket(AF_VSOCK, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	if (bind(listener, (struct sockaddr *)&address, sizeof(address)) < 0 || listen(listener, BACKLOG) < 0)
 		reboot(RB_AUTOBOOT); /* no other way to say that this cannot work */

@@ -199,45 +199,49 @@ static bool build_data(
 	return true;
 }
 
-/* Takes a debt off. */
-static bool pays(struct vsock_conn *conn, unsigned debt)
-{
-	bool owed = conn->owes & debt;
+/* What is owed, in the order in which it is paid. */
+static const struct {
+	unsigned debt;
+	uint16_t op;
+} debts[] = {
+	{OWES_RST, VIRTIO_VSOCK_OP_RST},
+	{OWES_REQUEST, VIRTIO_VSOCK_OP_REQUEST},
+	{OWES_RESPONSE, VIRTIO_VSOCK_OP_RESPONSE},
+	{OWES_SHUTDOWN, VIRTIO_VSOCK_OP_SHUTDOWN},
+	{OWES_CREDIT_UPDATE, VIRTIO_VSOCK_OP_CREDIT_UPDATE},
+	{OWES_CREDIT_REQUEST, VIRTIO_VSOCK_OP_CREDIT_REQUEST},
+};
 
-	conn->owes &= ~debt;
-	return owed;
+/* True: *header is that of a packet without data. */
+static bool build_owed(struct vsock_conn *conn, struct virtio_vsock_hdr *header)
+{
+	for (size_t i = 0; i < sizeof(debts) / sizeof(debts[0]); i++) {
+		if (!(conn->owes & debts[i].debt))
+			continue;
+		conn->owes &= ~debts[i].debt;
+		*header = header_of(conn, debts[i].op);
+		if (debts[i].debt == OWES_SHUTDOWN)
+			header->flags = conn->host_shutdown;
+		else if (debts[i].debt == OWES_REQUEST)
+			conn->state = CONN_REQUESTED;
+		else if (debts[i].debt == OWES_RST)
+			vsock_conn_reset_sent(conn);
+		return true;
+	}
+	return false;
 }
 
 /*
  * The next packet of the connection. A shutdown goes before data: the one for the end of the host's bytes is
- * owed only after the last of them. False: it has none after all.
+ * owed only after the last of them. Data goes before credit, for it carries that. False: it has none after
+ * all.
  */
 static bool build(struct vsock_conn *conn, const struct virtq_bytes *buffer, struct virtio_vsock_hdr *header)
 {
-	if (pays(conn, OWES_RST)) {
-		*header = header_of(conn, VIRTIO_VSOCK_OP_RST);
-		vsock_conn_reset_sent(conn);
-	} else if (pays(conn, OWES_REQUEST)) {
-		*header = header_of(conn, VIRTIO_VSOCK_OP_REQUEST);
-		conn->state = CONN_REQUESTED;
-	} else if (pays(conn, OWES_RESPONSE)) {
-		*header = header_of(conn, VIRTIO_VSOCK_OP_RESPONSE);
-	} else if (pays(conn, OWES_SHUTDOWN)) {
-		*header = header_of(conn, VIRTIO_VSOCK_OP_SHUTDOWN);
-		header->flags = conn->host_shutdown;
-	} else if (build_data(conn, buffer, header)) {
+	if (!(conn->owes & ~(unsigned)(OWES_CREDIT_UPDATE | OWES_CREDIT_REQUEST)) &&
+		build_data(conn, buffer, header))
 		return true;
-	} else if (pays(conn, OWES_SHUTDOWN)) { /* reading came to the end */
-		*header = header_of(conn, VIRTIO_VSOCK_OP_SHUTDOWN);
-		header->flags = conn->host_shutdown;
-	} else if (pays(conn, OWES_CREDIT_UPDATE)) {
-		*header = header_of(conn, VIRTIO_VSOCK_OP_CREDIT_UPDATE);
-	} else if (pays(conn, OWES_CREDIT_REQUEST)) {
-		*header = header_of(conn, VIRTIO_VSOCK_OP_CREDIT_REQUEST);
-	} else {
-		return false;
-	}
-	return true;
+	return build_owed(conn, header);
 }
 
 /* Fills one rx buffer from whoever has the turn. The bytes of the packet; 0: there was none after all. */
