@@ -284,6 +284,16 @@ int cgroup_create(struct cgroup_tree *tree, const char *name, const struct cgrou
 	return status;
 }
 
+int cgroup_set_weight(const struct cgroup_tree *tree, int group, unsigned int weight)
+{
+	char text[16];
+
+	if (!tree->limits)
+		return 0;
+	snprintf(text, sizeof text, "%u", weight);
+	return write_file(group, "cpu.weight", text);
+}
+
 int cgroup_kill(int group)
 {
 	return write_file(group, "cgroup.kill", "1");

@@ -233,7 +233,8 @@ static int start_one(struct pool *pool)
 	while (pool->slots[slot])
 		slot++;
 	pool->metrics->vms_started++;
-	status = vm_start(&pool->config.vm, slot, &vm_events, pool, &pool->slots[slot], &error);
+	status = vm_start(
+		&pool->config.vm, slot, pool->queued > 0, &vm_events, pool, &pool->slots[slot], &error);
 	if (!status)
 		return 0;
 	pool->slots[slot] = NULL;

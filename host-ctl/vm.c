@@ -308,6 +308,7 @@ void vm_set_session(struct vm *vm, int fd)
 		return;
 	}
 	loop_set_timer(vm->timer, 0);
+	cgroup_set_weight(vm->config->cgroups, vm->group, VM_WEIGHT);
 	vm->warm_ns = clock_now();
 	vm->booted = true;
 	vm_move(vm, VM_WARM);
@@ -395,7 +396,7 @@ static int open_control(struct vm *vm, int *listener)
 	return vm->control < 0 ? vm->control : 0;
 }
 
-static int open_group(struct vm *vm)
+static int open_group(struct vm *vm, bool awaited)
 {
 	const struct cgroup_limits limits = {
 		.memory_bytes = vm->config->memory_bytes + VM_MEMORY_OVERHEAD,
@@ -404,7 +405,10 @@ static int open_group(struct vm *vm)
 	};
 
 	vm->group = cgroup_create(vm->config->cgroups, vm->id, &limits);
-	return vm->group < 0 ? vm->group : 0;
+	if (vm->group < 0)
+		return vm->group;
+	return cgroup_set_weight(
+		vm->config->cgroups, vm->group, awaited ? VM_WEIGHT : VM_WEIGHT_REFILL);
 }
 
 static int open_errors(struct vm *vm, int *writer)
@@ -504,8 +508,8 @@ static int watch_process(struct vm *vm)
 	return loop_set_timer(vm->timer, vm->config->boot_timeout_ms * CLOCK_NS_PER_MS);
 }
 
-int vm_start(const struct vm_config *config, unsigned int slot, const struct vm_events *events, void *context,
-	struct vm **out, struct error *error)
+int vm_start(const struct vm_config *config, unsigned int slot, bool awaited, const struct vm_events *events,
+	void *context, struct vm **out, struct error *error)
 {
 	struct parcel parcel = {-1, -1, -1, -1, -1, -1, -1};
 	struct vm *vm = create(config, slot);
@@ -518,7 +522,7 @@ int vm_start(const struct vm_config *config, unsigned int slot, const struct vm_
 	if (!status && (step = "control socket"))
 		status = open_control(vm, &parcel.listener);
 	if (!status && (step = "cgroup"))
-		status = open_group(vm);
+		status = open_group(vm, awaited);
 	if (!status && (step = "event sources"))
 		status = open_errors(vm, &parcel.errors);
 	if (!status)

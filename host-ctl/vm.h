@@ -38,6 +38,9 @@ enum {
 	VM_SOCKET_MAX = 108, /* path of a control socket, NUL included: sun_path */
 	VM_MEMORY_OVERHEAD = 64 * 1024 * 1024, /* of the cgroup's limit, over the guest's memory */
 	VM_CPU_QUOTA_US = 200 * 1000,	       /* two CPUs: one vCPU and its devices */
+	/* A refill gives way to the runs it is not for. */
+	VM_WEIGHT_REFILL = 10,
+	VM_WEIGHT = 100,
 	VM_PIDS_MAX = 64,		       /* threads of one vmm */
 	VM_FILES_MAX = 128,		       /* open fds of one vmm */
 	VM_CONTROL_BURST = 16,
@@ -117,11 +120,11 @@ struct vm {
 };
 
 /*
- * Launches a VM in `slot` (a number no living VM has). *out is set on 0. On failure -errno, *error says what
- * failed, and nothing is left.
+ * Launches a VM in `slot` (a number no living VM has). awaited: a client waits for it, so that it boots with the
+ * full share of the CPUs. *out is set on 0. On failure -errno, *error says what failed, and nothing is left.
  */
-int vm_start(const struct vm_config *config, unsigned int slot, const struct vm_events *events, void *context,
-	struct vm **out, struct error *error);
+int vm_start(const struct vm_config *config, unsigned int slot, bool awaited, const struct vm_events *events,
+	void *context, struct vm **out, struct error *error);
 
 /* WARM to BUSY: the session's fd (vm->session) is the caller's to read and write until vm_release. */
 void vm_take(struct vm *vm, const struct vm_session_events *events, void *context);
