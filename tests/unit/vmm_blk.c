@@ -520,6 +520,25 @@ static void bad_chains_need_a_reset(void **state)
 	}
 }
 
+/* In a queue of the largest size: not one descriptor more than a chain can hold is looked at. */
+static void a_loop_of_all_descriptors_needs_a_reset(void **state)
+{
+	struct fixture *f = *state;
+	struct fake_buffer buffers[BLK_QUEUE_SIZE];
+	uint16_t head;
+
+	set_header(f, VIRTIO_BLK_T_IN, 0);
+	for (unsigned i = 0; i < BLK_QUEUE_SIZE; i++)
+		buffers[i] = (struct fake_buffer){.address = f->status, .length = 1, .writable = true};
+	head = fake_driver_chain(&f->driver, 0, buffers, BLK_QUEUE_SIZE);
+	f->driver.queues[0].desc[BLK_QUEUE_SIZE - 1].flags |= VRING_DESC_F_NEXT;
+	f->driver.queues[0].desc[BLK_QUEUE_SIZE - 1].next = head;
+	fake_driver_offer(&f->driver, 0, head);
+	fake_driver_kick(&f->driver, 0);
+	assert_int_equal(status_of(f), UNTOUCHED);
+	assert_needs_reset(f);
+}
+
 static void an_index_far_ahead_ends_the_vm(void **state)
 {
 	struct fixture *f = *state;
@@ -675,6 +694,7 @@ int main(void)
 		CASE(a_short_header_fails),
 		CASE(no_room_for_a_status_needs_a_reset),
 		CASE(bad_chains_need_a_reset),
+		CASE(a_loop_of_all_descriptors_needs_a_reset),
 		CASE(an_index_far_ahead_ends_the_vm),
 		cmocka_unit_test_setup_teardown(a_read_only_disk_is_not_written, setup_read_only, teardown),
 		cmocka_unit_test_setup_teardown(

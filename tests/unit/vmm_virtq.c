@@ -263,6 +263,7 @@ static void an_index_outside_the_table_is_refused(void **state)
 {
 	struct fixture *f = start(state, false);
 
+	set_desc(f, SIZE, DATA_AT, 16, 0, 0); /* where there would be one more */
 	offer(f, SIZE);
 	assert_refused(f, -EPROTO);
 	set_desc(f, 0, DATA_AT, 16, VRING_DESC_F_NEXT, UINT16_MAX);
@@ -474,6 +475,17 @@ static void bytes_are_taken_across_pieces(void **state)
 	assert_memory_equal(f->memory.regions[0].host + DATA_AT, "abcdeXYhij", 10);
 }
 
+static void bytes_are_put_across_pieces(void **state)
+{
+	struct fixture *f = *state;
+	struct iovec pieces[3];
+	struct virtq_bytes bytes = three_pieces(f, pieces);
+
+	assert_int_equal(virtq_bytes_put(&bytes, "ABCDEF", 6), 0);
+	assert_int_equal(bytes.length, 4);
+	assert_memory_equal(f->memory.regions[0].host + DATA_AT, "ABCDEFghij", 10);
+}
+
 static void bytes_are_cut_at_the_end(void **state)
 {
 	struct fixture *f = *state;
@@ -534,6 +546,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(the_event_index_suppresses_interrupts, setup, teardown),
 		cmocka_unit_test_setup_teardown(the_event_index_asks_for_notifications, setup, teardown),
 		cmocka_unit_test_setup_teardown(bytes_are_taken_across_pieces, setup, teardown),
+		cmocka_unit_test_setup_teardown(bytes_are_put_across_pieces, setup, teardown),
 		cmocka_unit_test_setup_teardown(bytes_are_cut_at_the_end, setup, teardown),
 		cmocka_unit_test_setup_teardown(a_view_is_consumed_apart, setup, teardown),
 	};
