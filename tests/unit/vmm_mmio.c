@@ -2,6 +2,7 @@
 /* The registers of a transport, driven well and badly, before a device that only counts. */
 #include "tests/support/unit.h"
 
+#include "common/log.h"
 #include "tests/support/fake_driver.h"
 #include <errno.h>
 #include <linux/virtio_mmio.h>
@@ -499,6 +500,29 @@ static void a_malformed_chain_needs_a_reset_and_a_reset_helps(void **state)
 	assert_int_equal(f->device->popped, 1);
 }
 
+static void a_refusal_is_logged_once_by_name(void **state)
+{
+	struct fixture *f = *state;
+	char text[256] = "";
+	int fds[2];
+
+	assert_int_equal(pipe(fds), 0);
+	log_set_fd(fds[1]);
+	for (unsigned i = 0; i < 3; i++) {
+		fake_driver_start(&f->driver, MINIMUM);
+		fake_driver_offer(&f->driver, 1, QUEUE_SIZE);
+		fake_driver_kick(&f->driver, 1);
+		assert_int_equal(status(f), 0xf | NEEDS_RESET);
+	}
+	log_set_fd(STDERR_FILENO);
+	close(fds[1]);
+	assert_true(read(fds[0], text, sizeof(text) - 1) > 0);
+	assert_non_null(strstr(text, "counter: queue 1: malformed descriptor chain: the driver is refused "
+				     "until it resets the device\n"));
+	assert_null(strchr(strchr(text, '\n') + 1, '\n'));
+	close(fds[0]);
+}
+
 static void an_index_far_ahead_ends_the_vm(void **state)
 {
 	struct fixture *f = *state;
@@ -609,6 +633,7 @@ int main(void)
 			more_work_than_a_round_is_finished_without_the_driver, setup, teardown),
 		cmocka_unit_test_setup_teardown(
 			a_malformed_chain_needs_a_reset_and_a_reset_helps, setup, teardown),
+		cmocka_unit_test_setup_teardown(a_refusal_is_logged_once_by_name, setup, teardown),
 		cmocka_unit_test_setup_teardown(an_index_far_ahead_ends_the_vm, setup, teardown),
 		cmocka_unit_test_setup_teardown(a_reset_takes_a_request_back, setup, teardown),
 		cmocka_unit_test_setup_teardown(
