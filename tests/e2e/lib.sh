@@ -12,12 +12,14 @@ export TINDERBOX_SOCKET=$runtime/host-ctl.sock
 serve_pid=
 
 # What the daemon is started with; a suite may change them before start_serve.
-# The vmm gets a path of its own, by which its processes are known from all others.
+# Copies: the vmm's processes are known by its path, and nothing is read through the lab's network file system.
 serve_vmm=$scratch/vmm
-serve_kernel=$BUILD/kernel/vmlinux-up
-serve_initrd=$BUILD/images/initramfs.cpio
-serve_image=$BUILD/images/base.erofs
+serve_kernel=$scratch/vmlinux
+serve_initrd=$scratch/initramfs.cpio
+serve_image=$scratch/base.erofs
 cp "$BUILD/vmm/vmm" "$serve_vmm"
+cp "$BUILD/kernel/vmlinux-up" "$serve_kernel"
+cp "$BUILD/images/initramfs.cpio" "$BUILD/images/base.erofs" "$scratch/"
 chmod 755 "$scratch"
 
 e2e_cleanup() {
@@ -27,14 +29,15 @@ e2e_cleanup() {
 }
 trap e2e_cleanup EXIT
 
-# Starts the daemon with fd 9 for the byte that it writes when its pool is full; does not wait.
+# Starts the daemon with fd 9 for the byte that it writes when its pool is full; does not wait. (Opened for both,
+# because for writing alone it would wait for a reader.)
 launch_serve() {
 	rm -f "$scratch/ready"
 	mkfifo "$scratch/ready"
 	mkdir -p "$runtime"
 	"$hostctl" serve --socket "$TINDERBOX_SOCKET" --runtime-dir "$runtime" --vmm "$serve_vmm" \
 		--kernel "$serve_kernel" --initrd "$serve_initrd" --image "$serve_image" \
-		--ready-fd 9 "$@" 9>"$scratch/ready" >>"$scratch/serve.log" 2>&1 &
+		--ready-fd 9 "$@" 9<>"$scratch/ready" >>"$scratch/serve.log" 2>&1 &
 	serve_pid=$!
 }
 
@@ -66,7 +69,7 @@ leftovers() {
 
 # One number of `host-ctl pool --json`.
 pool_number() {
-	"$hostctl" pool --json | grep -oE "\"$1\": ?[0-9]+" | grep -oE '[0-9]+$'
+	"$hostctl" pool --json 2>/dev/null | grep -oE "\"$1\": ?[0-9]+" | grep -oE '[0-9]+$'
 }
 
 # await SECONDS WHAT COMMAND…: for what has no event to wait for; fails with the name of WHAT.
