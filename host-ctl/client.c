@@ -96,16 +96,15 @@ static void append_member(char *to, size_t size, const char *name, const json_t 
 
 void client_error_detail(const struct client_error *error, char *to, size_t size)
 {
-	json_t *detail = json_loads(error->detail, JSON_DECODE_ANY, NULL), *value;
-	const char *name;
+	json_t *detail = json_loads(error->detail, JSON_DECODE_ANY, NULL);
 
 	to[0] = '\0';
 	if (!detail)
 		snprintf(to, size, "%s", error->detail);
 	else if (!json_is_object(detail))
 		append_member(to, size, NULL, detail);
-	else
-		json_object_foreach(detail, name, value) append_member(to, size, name, value);
+	for (void *at = json_object_iter(detail); at; at = json_object_iter_next(detail, at))
+		append_member(to, size, json_object_iter_key(at), json_object_iter_value(at));
 	json_decref(detail);
 }
 

@@ -53,7 +53,7 @@ static bool is_utf8(const char *text)
 	return string != NULL;
 }
 
-/* Room for it is there: options->env has as many entries as the command line. */
+/* Room for it is there: options->env has as many entries as the command line, and ends with NULL. */
 static int add_env(struct cmd_options *options, const char *entry, char *error)
 {
 	const char *equals = strchr(entry, '=');
@@ -61,8 +61,8 @@ static int add_env(struct cmd_options *options, const char *entry, char *error)
 
 	if (length < 2)
 		return refuse(error, "--env wants NAME=VALUE, not '%s'", entry);
-	for (size_t i = 0; i < options->env_count; i++)
-		if (strncmp(options->env[i], entry, length) == 0)
+	for (const char **seen = options->env; *seen; seen++)
+		if (strncmp(*seen, entry, length) == 0)
 			return refuse(error, "--env gives %.*s twice", (int)length - 1, entry);
 	options->env[options->env_count++] = entry;
 	return 0;
@@ -126,7 +126,7 @@ int cmd_options_parse(struct cmd_options *options, int argc, char **argv, char *
 	int option, r;
 
 	*options = (struct cmd_options){0};
-	options->env = calloc((size_t)argc, sizeof(*options->env));
+	options->env = calloc((size_t)argc + 1, sizeof(*options->env));
 	if (!options->env) {
 		refuse(error, "out of memory");
 		return -ENOMEM;

@@ -105,8 +105,8 @@ static int print_json(const struct doctor *doctor, const struct doctor_finding *
 	int r;
 
 	if (doctor->measured)
-		numbers = json_pack("{s:f, s:f, s:i}", "loop_ns", (double)figures->loop_ps / 1000, "exit_us",
-			(double)figures->exit_ns / 1000, "syscall_cpl", (int)figures->cpl);
+		numbers = json_pack("{s:I, s:I, s:i}", "loop_ps", (json_int_t)figures->loop_ps, "exit_ns",
+			(json_int_t)figures->exit_ns, "syscall_cpl", (int)figures->cpl);
 	report = json_pack("{s:b, s:s, s:o, s:o}", "sound", sound, "verdict", verdict, "checks",
 		findings_json(findings, count), "figures", numbers);
 	r = cli_print_json(report);

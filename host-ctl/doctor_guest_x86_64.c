@@ -67,10 +67,16 @@ static uint64_t now_ns(void)
 	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
 
-/* Where a place of the code is for the guest. */
+/* How far a place of the code is from its start. */
+static size_t code_offset(const uint8_t *place)
+{
+	return (uintptr_t)place - (uintptr_t)guest_code_start;
+}
+
+/* Where it is for the guest. */
 static uint64_t guest_address(const uint8_t *place)
 {
-	return GUEST_CODE + (uint64_t)(place - guest_code_start);
+	return GUEST_CODE + code_offset(place);
 }
 
 /* ---- memory ---- */
@@ -105,7 +111,7 @@ static void fill_memory(struct machine *machine)
 	for (unsigned int vector = 0; vector < VECTORS; vector++)
 		write_gate(machine, vector,
 			vector == VECTOR_BREAKPOINT ? guest_handle_breakpoint : guest_handle_fault);
-	memcpy(machine->memory + GUEST_CODE, guest_code_start, (size_t)(guest_code_end - guest_code_start));
+	memcpy(machine->memory + GUEST_CODE, guest_code_start, code_offset(guest_code_end));
 }
 
 /* ---- the vCPU ---- */

@@ -64,14 +64,12 @@ void doctor_judge_controllers(const char *controllers, struct doctor_finding *fi
 {
 	static const char *const needed[] = {"cpu", "memory", "pids"};
 	char missing[64] = "";
+	size_t length = 0;
 
-	for (size_t i = 0; i < sizeof(needed) / sizeof(needed[0]); i++) {
-		if (has_word(controllers, needed[i]))
-			continue;
-		if (missing[0])
-			strcat(missing, ", ");
-		strcat(missing, needed[i]);
-	}
+	for (size_t i = 0; i < sizeof(needed) / sizeof(needed[0]); i++)
+		if (!has_word(controllers, needed[i]))
+			length += (size_t)snprintf(missing + length, sizeof(missing) - length, "%s%s",
+				length ? ", " : "", needed[i]);
 	if (!missing[0]) {
 		doctor_find(finding, DOCTOR_OK, "version 2 with cpu, memory and pids");
 		return;

@@ -219,7 +219,9 @@ static int compare(const void *left, const void *right)
 
 static double median_us(const struct samples *samples)
 {
-	return (double)samples->ns[samples->count / 2] / 1000;
+	size_t middle = samples->count / 2;
+
+	return (double)samples->ns[middle] / 1000;
 }
 
 static void print_row(const char *name, struct samples *samples)
