@@ -54,7 +54,7 @@ enum agent_frame_type {
 	AGENT_SHUTDOWN = 0x09, /* struct agent_shutdown; the guest ends, no answer */
 	/* host to guest: session */
 	AGENT_STDIN = 0x10,	/* bytes */
-	AGENT_STDIN_EOF = 0x11, /* empty */
+	AGENT_STDIN_EOF = 0x11, /* empty; to a tty it types Ctrl-D */
 	AGENT_SIGNAL = 0x12,	/* struct agent_signal */
 	AGENT_RESIZE = 0x13,	/* struct agent_resize (tty sessions) */
 	AGENT_KILL = 0x14,	/* empty: end the whole session, EXIT says killed */
@@ -120,8 +120,8 @@ _Static_assert(sizeof(struct agent_shutdown) == 8, "wire layout");
 enum { AGENT_SHUTDOWN_GRACE_MAX_MS = 60 * 1000 };
 
 enum agent_new_flags {
-	AGENT_NEW_STDIN = 1 << 0, /* STDIN frames follow; without it stdin is /dev/null */
-	AGENT_NEW_TTY = 1 << 1, /* a pty; stderr arrives as stdout (refused with ENOSYS until it is built) */
+	AGENT_NEW_STDIN = 1 << 0,	  /* STDIN frames follow; without it stdin is /dev/null */
+	AGENT_NEW_TTY = 1 << 1,		  /* a terminal of rows x cols; stderr arrives as stdout */
 	AGENT_NEW_KEEP_CHILDREN = 1 << 2, /* do not end the rest of the session's cgroup with its leader */
 	AGENT_NEW_KNOWN = (1 << 3) - 1,
 };

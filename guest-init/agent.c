@@ -198,9 +198,13 @@ static void handle_signal(struct agent *agent, struct stream *stream, const stru
 
 static void handle_resize(struct agent *agent, struct stream *stream, const struct frame *frame)
 {
+	struct agent_resize resize;
+	const char *why = "RESIZE: reserved is not zero";
+
 	(void)agent;
-	(void)frame;
-	stream_refuse(stream, EPROTO, "RESIZE: this session has no tty");
+	memcpy(&resize, frame->payload, sizeof(resize));
+	if (resize.reserved != 0 || session_resize(stream->session, resize.rows, resize.cols, &why) < 0)
+		stream_refuse(stream, EPROTO, why);
 }
 
 static void handle_kill(struct agent *agent, struct stream *stream, const struct frame *frame)

@@ -24,7 +24,7 @@
 
 enum {
 	CGROUP_GROUPS_MAX = 2 * AGENT_SESSIONS_MAX, /* ended sessions may leave processes behind */
-	CGROUP_GROUPS_READY = 2,		    /* made before the first session needs one */
+	CGROUP_GROUPS_READY = 1,		    /* made before a session needs one */
 	CGROUP_DEPTH_MAX = 16,			    /* of groups that a command left below its own */
 };
 

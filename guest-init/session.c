@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "guest-init/session.h"
 #include "common/io.h"
+#include "guest-init/tty.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -11,7 +12,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { RINGS_PER_SESSION = SESSION_OUTPUTS + 1 };
+enum {
+	RINGS_PER_SESSION = SESSION_OUTPUTS + 1,
+	TTY_DRAIN_MAX = 64 * 1024, /* more than a terminal's buffers hold */
+};
 static const size_t memory_bytes = (size_t)AGENT_SESSIONS_MAX * RINGS_PER_SESSION * RING_SIZE;
 
 /* What is not here is not allowed. */
@@ -133,6 +137,16 @@ void sessions_stop(struct sessions *sessions)
 			sessions->slots[i].cause = AGENT_KILLED;
 }
 
+int session_resize(struct session *session, uint16_t rows, uint16_t columns, const char **why)
+{
+	*why = "RESIZE: this session has no tty";
+	if (!(session->flags & AGENT_NEW_TTY))
+		return -EPROTO;
+	if (session->out[SESSION_STDOUT].fd >= 0)
+		tty_resize(session->out[SESSION_STDOUT].fd, rows, columns);
+	return 0;
+}
+
 void session_signal(struct session *session, int signal)
 {
 	if (session->state == SESSION_RUNNING || session->state == SESSION_ENDING)
@@ -163,13 +177,18 @@ static void fill_exit(struct session *session, int status)
 	}
 }
 
-/* Where the output stands now is where it ends, whoever else still holds the pipe. */
+/*
+ * Where the output stands now is where it ends, whoever else still holds the pipe. A terminal does not say
+ * how much waits in it: there the drain ends when nothing does, or at TTY_DRAIN_MAX.
+ */
 static void fix_limit(struct session_output *output)
 {
 	int waiting = 0;
 
 	if (output->fd >= 0 && ioctl(output->fd, FIONREAD, &waiting) < 0)
 		waiting = 0;
+	if (output->fd >= 0 && output->session->flags & AGENT_NEW_TTY)
+		waiting = TTY_DRAIN_MAX;
 	output->limit = output->ring.end + (uint64_t)waiting;
 }
 

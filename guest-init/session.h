@@ -134,7 +134,7 @@ struct session *sessions_find(struct sessions *sessions, uint64_t id);
 /*
  * A new session from a NEW that frame_parse_new accepted; its strings are used during the call only. 0 also
  * when the command could not be started: then the session is ENDED and its exit says so. Refused, with *why:
- * -EEXIST (the id is held), -ENOSYS (tty), -EAGAIN (every slot is used by one that runs or is read),
+ * -EEXIST (the id is held), -EAGAIN (every slot is used by one that runs or is read),
  * -ESHUTDOWN (the guest ends).
  */
 int session_start(struct sessions *sessions, const struct agent_new_view *view, struct session **session,
@@ -162,6 +162,8 @@ void session_detach(struct session *session);
  * ended. */
 int session_put_stdin(struct session *session, const void *data, size_t length, const char **why);
 int session_end_stdin(struct session *session, const char **why);
+/* 0, or -EPROTO with *why (no tty). Ignored once the leader has ended. */
+int session_resize(struct session *session, uint16_t rows, uint16_t columns, const char **why);
 /* To the leader's process group; nothing when the leader has ended. */
 void session_signal(struct session *session, int signal);
 

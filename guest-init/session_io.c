@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/io.h"
 #include "guest-init/session.h"
+#include "guest-init/tty.h"
 #include <errno.h>
 #include <sys/epoll.h>
 #include <time.h>
@@ -176,6 +177,18 @@ static int wait_for_room(struct session *session, bool wait)
 	return in->source ? 0 : -errno;
 }
 
+/* False when it must wait. A terminal has no end of file: there it is typed. */
+static bool end_input(struct session *session)
+{
+	static const char eof = TTY_EOF;
+
+	if ((session->flags & AGENT_NEW_TTY) && write(session->in.fd, &eof, 1) < 0 && errno == EAGAIN &&
+		wait_for_room(session, true) == 0)
+		return false;
+	session_close_input(session);
+	return true;
+}
+
 /* Writes what waits; closes the pipe at its end, and when nobody reads it any more. */
 static void flush_input(struct session *session)
 {
@@ -192,8 +205,8 @@ static void flush_input(struct session *session)
 			return;
 		session_close_input(session);
 	}
-	if (in->fd >= 0 && in->eof)
-		session_close_input(session);
+	if (in->fd >= 0 && in->eof && !end_input(session))
+		return;
 	if (in->fd >= 0 && wait_for_room(session, false) < 0)
 		session_close_input(session);
 }

@@ -2,6 +2,7 @@
 #include "common/io.h"
 #include "guest-init/session.h"
 #include "guest-init/spawn.h"
+#include "guest-init/tty.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -15,7 +16,7 @@ static const uint64_t deadline_max_ms = 100ULL * 366 * 24 * 3600 * 1000; /* a la
 struct start {
 	struct spawn_request request;
 	struct user user;
-	int pipes[3]; /* the child's ends; -1: /dev/null */
+	int pipes[3]; /* the child's ends; -1: /dev/null; a terminal is the first alone */
 	char home[sizeof("HOME=") + USERS_HOME_MAX];
 };
 
@@ -110,7 +111,26 @@ static int make_output(struct session_output *output, int *child_end)
 	return session_watch_output(output);
 }
 
-static int make_stdio(struct session *session, struct start *start)
+/* One fd of the master for each direction, since each has its own place in the loop. */
+static int make_terminal(struct session *session, const struct agent_new *new, struct start *start)
+{
+	struct session_output *output = &session->out[SESSION_STDOUT];
+	int r = tty_open(new->rows, new->cols, start->user.uid, &output->fd, &start->pipes[0]);
+
+	if (r < 0)
+		return r;
+	start->request.terminal = 1;
+	for (int i = 0; i < 3; i++)
+		start->request.stdio[i] = start->pipes[0];
+	if (session->in.open) {
+		session->in.fd = fcntl(output->fd, F_DUPFD_CLOEXEC, 3);
+		if (session->in.fd < 0)
+			return -errno;
+	}
+	return session_watch_output(output);
+}
+
+static int make_pipes(struct session *session, struct start *start)
 {
 	int r = make_input(session, &start->pipes[0]);
 
@@ -176,7 +196,10 @@ static int prepare(struct session *session, const struct agent_new_view *view, s
 		return r;
 	start->request.cgroup_fd = session->group ? session->group->fd : -1;
 	*step = AGENT_STEP_PIPES;
-	r = make_stdio(session, start);
+	if (view->fixed.flags & AGENT_NEW_TTY)
+		r = make_terminal(session, &view->fixed, start);
+	else
+		r = make_pipes(session, start);
 	set_strings(sessions, view, start);
 	return r;
 }
@@ -201,25 +224,17 @@ static void fail(struct session *session, enum agent_start_step step, int error)
 	session_step(session, SESSION_FAIL);
 }
 
-static int refuse(const struct sessions *sessions, const struct agent_new *new, const char **why)
-{
-	*why = "NEW: this guest is shutting down";
-	if (sessions->stopping)
-		return -ESHUTDOWN;
-	*why = "NEW: a tty is not supported";
-	return new->flags &AGENT_NEW_TTY ? -ENOSYS : 0;
-}
-
 int session_start(
 	struct sessions *sessions, const struct agent_new_view *view, struct session **out, const char **why)
 {
 	struct start start = {.request.user = &start.user, .pipes = {-1, -1, -1}};
 	struct spawn_failure failure = {0};
 	struct session *session;
-	int r = refuse(sessions, &view->fixed, why);
+	int r;
 
-	if (r < 0)
-		return r;
+	*why = "NEW: this guest is shutting down";
+	if (sessions->stopping)
+		return -ESHUTDOWN;
 	*why = "NEW: a session with this id is held";
 	if (sessions_find(sessions, view->fixed.session))
 		return -EEXIST;

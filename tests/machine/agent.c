@@ -243,6 +243,8 @@ static void send_new(const struct stream *stream, const struct command *command)
 		.deadline_ms = command->deadline_ms,
 		.memory_max = command->memory_max,
 		.pids_max = command->pids_max,
+		.rows = 24,
+		.cols = 80,
 	};
 	char strings[4096];
 	int n = snprintf(strings, sizeof(strings), "sh%c-c%c%s%c/%c%s%c", 0, 0, command->script, 0, 0,
@@ -410,6 +412,12 @@ static void test_the_end_of_a_tree(struct suite *suite)
 
 static void test_users(struct suite *suite)
 {
+	expect(suite, "a terminal",
+		&(struct command){.script = "tty && stty size && : </dev/tty", .flags = AGENT_NEW_TTY},
+		AGENT_EXITED, 0, "/dev/pts/0\r\n24 80\r\n");
+	expect(suite, "another user's terminal is its own",
+		&(struct command){.script = "stat -c %U $(tty)", .user = "agent", .flags = AGENT_NEW_TTY},
+		AGENT_EXITED, 0, "agent\r\n");
 	expect(suite, "another user has its ids and no way back",
 		&(struct command){.script = CLEAN "id -u; id -g; id -G; cat /root/x 2>&1 | grep -c denied; "
 						  "kill -TERM 1 2>/dev/null; echo $?; echo $HOME",
