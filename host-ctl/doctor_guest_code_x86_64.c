@@ -28,8 +28,8 @@ __asm__(
 	REPORT(GUEST_MARK)
 	"	decl	%ebx\n"
 	"	jnz	0b\n"
-	"	movl	$" VALUE(GUEST_LOOPS) ", %ecx\n"
-	"1:	decl	%ecx\n"
+	"	movabsq	$" VALUE(GUEST_LOOPS) ", %rcx\n"
+	"1:	decq	%rcx\n"
 	"	jnz	1b\n"
 	REPORT(GUEST_MARK)
 	REPORT(GUEST_DONE)
