@@ -38,7 +38,7 @@ int agent_create(const struct agent_config *config, struct agent **agent);
 void agent_destroy(struct agent *agent);
 
 /* A control stream that we open: HELLO is sent when the connection stands. Takes over fd, non-blocking, whose
- * connect(2) was begun; one that fails is a warning. 0 or -errno. */
+ * connect(2) was begun; one that fails is a line in the log. 0 or -errno. */
 int agent_add_outgoing(struct agent *agent, int fd);
 
 /* Reaps all children that have ended, session leaders or not. True while there are others. On SIGCHLD. */

@@ -212,8 +212,11 @@ int cgroup_take(struct cgroup_set *set, uint64_t memory_max, uint32_t pids_max, 
 	r = set_limit(group, "memory.max", memory_max, &group->memory_limited);
 	if (r == 0)
 		r = set_limit(group, "pids.max", pids_max, &group->pids_limited);
-	if (r < 0)
+	if (r < 0) {
+		/* Somebody has removed it, or changed it: the next one gets another. */
+		group->spent = true;
 		return r;
+	}
 	group->taken = true;
 	*out = group;
 	return 0;

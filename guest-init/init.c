@@ -121,7 +121,6 @@ static void open_log(void)
 {
 	int fd = open("/dev/kmsg", O_WRONLY | O_CLOEXEC);
 
-	log_init("guest-init", LOG_LEVEL_INFO);
 	if (fd >= 0)
 		log_set_fd(fd);
 }
@@ -196,6 +195,7 @@ _Noreturn void init_run(void)
 	sigfillset(&all);
 	sigprocmask(SIG_SETMASK, &all, NULL);
 	umask(022);
+	log_init("guest-init", LOG_LEVEL_INFO);
 	/* ==== From here on PID 1 may not exit or return: every way out is power_end or power_fail. ==== */
 	set_up_system(&init);
 	init.loop = loop_create();

@@ -185,7 +185,5 @@ void session_close_input(struct session *session);
 void session_close_output(struct session_output *output);
 int session_watch_output(struct session_output *output);
 uint64_t session_now_ns(void);
-/* session_start.c */
-struct session *session_new_slot(struct sessions *sessions);
 
 #endif

@@ -30,7 +30,7 @@ static void evict(struct session *session)
 }
 
 /* A free slot, or that of the session that ended first and that nobody reads. NULL: there is none. */
-struct session *session_new_slot(struct sessions *sessions)
+static struct session *new_slot(struct sessions *sessions)
 {
 	struct session *oldest = NULL;
 
@@ -224,6 +224,27 @@ static void fail(struct session *session, enum agent_start_step step, int error)
 	session_step(session, SESSION_FAIL);
 }
 
+/*
+ * A root command may have removed the group that was ready, or made groups in it: then the kernel refuses the
+ * clone, and another group is tried, once.
+ */
+static void spawn(struct session *session, const struct agent_new *new, struct start *start,
+	struct spawn_failure *failure)
+{
+	struct cgroup_set *groups = session->sessions->groups;
+
+	session->pid = spawn_start(&start->request, failure);
+	if (session->pid > 0 || failure->step != AGENT_STEP_CLONE || !session->group)
+		return;
+	cgroup_kill(session->group);
+	cgroup_release(groups, session->group, false);
+	if (cgroup_take(groups, new->memory_max, new->pids_max, &session->group) < 0)
+		return;
+	start->request.cgroup_fd = session->group->fd;
+	*failure = (struct spawn_failure){0};
+	session->pid = spawn_start(&start->request, failure);
+}
+
 int session_start(
 	struct sessions *sessions, const struct agent_new_view *view, struct session **out, const char **why)
 {
@@ -239,7 +260,7 @@ int session_start(
 	if (sessions_find(sessions, view->fixed.session))
 		return -EEXIST;
 	*why = "NEW: every session slot is in use";
-	session = session_new_slot(sessions);
+	session = new_slot(sessions);
 	if (!session)
 		return -EAGAIN;
 	reset(session, &view->fixed);
@@ -250,7 +271,7 @@ int session_start(
 	r = prepare(session, view, &start, &failure.step);
 	failure.error = -r;
 	if (r == 0)
-		session->pid = spawn_start(&start.request, &failure);
+		spawn(session, &view->fixed, &start, &failure);
 	for (int i = 0; i < 3; i++)
 		fd_close(&start.pipes[i]);
 	if (failure.error == 0) {

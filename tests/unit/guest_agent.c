@@ -521,11 +521,11 @@ static void it_says_hello_unasked(void **state)
 	client_close(&client);
 }
 
-static void a_host_that_is_not_there_is_named(void **state)
+static void a_host_that_is_not_there_does_no_harm(void **state)
 {
 	struct fixture *f = *state;
 	struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), out;
 	socklen_t length = sizeof(address);
 	size_t before = f->warnings.length;
 	uint64_t end = test_now_ms() + WAIT_MS;
@@ -534,21 +534,17 @@ static void a_host_that_is_not_there_is_named(void **state)
 	/* A port that is bound and not listened on refuses. */
 	assert_int_equal(bind(fd, (struct sockaddr *)&address, length), 0);
 	assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &length), 0);
-	{
-		int out = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-
-		if (connect(out, (struct sockaddr *)&address, length) == 0 || errno != EINPROGRESS) {
-			close(out);
-			close(fd);
-			skip();
-		}
-		assert_int_equal(agent_add_outgoing(f->agent, out), 0);
-	}
-	while (f->warnings.length == before && test_now_ms() < end)
+	out = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	assert_int_equal(connect(out, (struct sockaddr *)&address, length), -1);
+	assert_int_equal(errno, EINPROGRESS);
+	assert_int_equal(agent_add_outgoing(f->agent, out), 0);
+	/* Its fd is closed when that is known. */
+	while (fcntl(out, F_GETFD) >= 0 && test_now_ms() < end)
 		loop_turn(f->loop, TURN_MS);
+	assert_int_equal(fcntl(out, F_GETFD), -1);
 	close(fd);
-	assert_memory_equal(f->warnings.text + before,
-		"vsock: nobody at the host's port 1024: Connection refused\n", f->warnings.length - before);
+	/* Nothing is missing in the guest. */
+	assert_int_equal(f->warnings.length, before);
 	/* It serves on. */
 	open_control(f, &client);
 	client_close(&client);
@@ -574,7 +570,7 @@ int main(void)
 		CASE(half_frames_do_no_harm),
 		CASE(one_stream_too_many_is_told),
 		CASE(it_says_hello_unasked),
-		CASE(a_host_that_is_not_there_is_named),
+		CASE(a_host_that_is_not_there_does_no_harm),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -187,6 +187,26 @@ static void a_limit_without_its_controller_is_refused(void **state)
 	expect_exit(&outcome, AGENT_FAILED_TO_START, EOPNOTSUPP, AGENT_STEP_CGROUP);
 }
 
+/* What a root command can do to the groups that wait for the next ones. */
+static void a_group_that_was_taken_away_is_replaced(void **state)
+{
+	struct fixture *f = *state;
+	struct command command = {.argv = ARGV("/bin/true"), .id = 1};
+	struct outcome outcome;
+	char path[512];
+
+	if (!f->cgroup_root[0])
+		skip();
+	give_identity(f);
+	snprintf(path, sizeof(path), "%s/tinderbox/0", f->cgroup_root);
+	assert_int_equal(rmdir(path), 0);
+	for (uint64_t id = 1; id < 4; id++) {
+		command.id = id;
+		run_command(f, &command, &outcome);
+		expect_exit(&outcome, AGENT_EXITED, 0, 0);
+	}
+}
+
 static void start_and_wait_for_output(struct fixture *f, struct client *client, const struct command *command)
 {
 	struct frame frame;
@@ -362,6 +382,7 @@ int main(void)
 		CASE(a_deadline_ends_the_whole_tree),
 		BARE(a_deadline_holds_without_cgroups),
 		BARE(a_limit_without_its_controller_is_refused),
+		CASE(a_group_that_was_taken_away_is_replaced),
 		CASE(gets_signals),
 		CASE(is_killed_on_demand),
 		BARE(is_killed_on_demand),
