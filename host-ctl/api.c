@@ -22,7 +22,7 @@ static int check(void *context, struct http_request *request, struct error *erro
 {
 	(void)context;
 	for (size_t i = 0; i < sizeof routes / sizeof routes[0]; i++) {
-		if (strcmp(routes[i].path, request->path))
+		if (strcmp(routes[i].path, request->path) != 0)
 			continue;
 		request->route = &routes[i];
 		if (!strcmp(routes[i].method, request->method))
@@ -30,8 +30,8 @@ static int check(void *context, struct http_request *request, struct error *erro
 		return error_set(error, ERROR_METHOD_NOT_ALLOWED, "%s takes %s, not %.16s", routes[i].path,
 			routes[i].method, request->method);
 	}
-	return error_set(error, ERROR_NOT_FOUND, "nothing is at %.128s: see docs/protocol.md for the resources",
-		request->path);
+	return error_set(error, ERROR_NOT_FOUND,
+		"nothing is at %.128s: see docs/protocol.md for the resources", request->path);
 }
 
 static void handle(void *context, struct http_request *request)

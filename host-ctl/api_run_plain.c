@@ -35,7 +35,8 @@ static json_t *result_to_json(const struct run_result *result)
 	case AGENT_EXITED:
 		return json_pack("{s:s,s:i}", "kind", kind, "code", (int)exit->code);
 	case AGENT_SIGNALLED:
-		return json_pack("{s:s,s:i,s:b}", "kind", kind, "signal", (int)exit->code, "core", (int)exit->core);
+		return json_pack(
+			"{s:s,s:i,s:b}", "kind", kind, "signal", (int)exit->code, "core", (int)exit->core);
 	case AGENT_TIMED_OUT:
 		return json_pack("{s:s,s:s}", "kind", kind, "by", result->by_host ? "host" : "guest");
 	case AGENT_FAILED_TO_START:
@@ -49,8 +50,9 @@ static json_t *result_to_json(const struct run_result *result)
 
 static json_t *usage_to_json(const struct agent_exit *exit)
 {
-	return json_pack("{s:I,s:I,s:I,s:I}", "wall_us", clamp(exit->wall_us), "user_us", clamp(exit->user_us),
-		"system_us", clamp(exit->system_us), "max_rss_kib", clamp(exit->max_rss_kib));
+	return json_pack("{s:I,s:I,s:I,s:I}", "wall_us", clamp(exit->wall_us), "user_us",
+		clamp(exit->user_us), "system_us", clamp(exit->system_us), "max_rss_kib",
+		clamp(exit->max_rss_kib));
 }
 
 static json_t *timing_to_json(const struct run_result *result)

@@ -5,8 +5,9 @@
  *   OPENING (101 is under way) ──▶ OPEN ──terminal frame queued──▶ DRAINING ──all written──▶ closed
  *
  * A client that reads slowly fills its own queue (STREAM_QUEUE bytes); then its guest is no longer read, and
- * nothing else waits. In DRAINING the VM is gone already: such a client holds a connection and its queue only.
- * A client that breaks the protocol gets HOST_ERROR `invalid`, one that leaves gets nothing; its VM is ended.
+ * nothing else waits. In DRAINING the VM is gone already: such a client holds a connection and its queue
+ * only. A client that breaks the protocol gets HOST_ERROR `invalid`, one that leaves gets nothing; its VM is
+ * ended.
  */
 #include "common/log.h"
 #include "host-ctl/api_run.h"
@@ -106,7 +107,8 @@ static void take_frame(void *context, const struct frame *frame)
 	if (stream->broken)
 		return;
 	if (frame_queue_put(&stream->to_client, frame->type, frame->payload, frame->length, NULL, 0) < 0) {
-		/* has_room was asked before, so this is memory: a hole in the stream is worse than its end. */
+		/* has_room was asked before, so this is memory: a hole in the stream is worse than its end.
+		 */
 		log_error("no memory for the output of a run");
 		stream->broken = true;
 		frame_queue_finish(&stream->to_client);
@@ -126,8 +128,7 @@ static void done(void *context, const struct run_result *result)
 	if (result->error.kind)
 		put_error(stream, &result->error);
 	else
-		frame_queue_put(
-			&stream->to_client, AGENT_EXIT, &result->exit, sizeof result->exit, NULL, 0);
+		frame_queue_put(&stream->to_client, AGENT_EXIT, &result->exit, sizeof result->exit, NULL, 0);
 	flush(stream);
 	if (!close_if_drained(stream))
 		watch(stream);
@@ -168,7 +169,8 @@ static void take_buffered(struct api_stream *stream)
 		if (status == 0)
 			return;
 		if (status < 0)
-			break_off(stream, status == -EMSGSIZE ? "a frame over the limit" : "a malformed frame");
+			break_off(
+				stream, status == -EMSGSIZE ? "a frame over the limit" : "a malformed frame");
 		else if (!offer(stream))
 			return;
 	}
@@ -227,8 +229,7 @@ static void drained(void *context)
 
 /* --- life --- */
 
-static void upgraded(
-	void *context, struct http_stream *http, int fd, const void *extra, size_t extra_length)
+static void upgraded(void *context, struct http_stream *http, int fd, const void *extra, size_t extra_length)
 {
 	struct api_stream *stream = context;
 

@@ -51,11 +51,16 @@ static int read_file(int directory, const char *name, char *text, size_t size)
 
 static bool has_word(const char *text, const char *word)
 {
-	size_t length = strlen(word);
+	const char *const spaces = " \n";
 
-	for (const char *at = text; (at = strstr(at, word)); at += length)
-		if ((at == text || at[-1] == ' ') && (at[length] == ' ' || at[length] == '\n' || !at[length]))
+	while (*text) {
+		size_t length = strcspn(text, spaces);
+
+		if (length == strlen(word) && !strncmp(text, word, length))
 			return true;
+		text += length;
+		text += strspn(text, spaces);
+	}
 	return false;
 }
 
@@ -76,7 +81,7 @@ static unsigned long long keyed_number(const char *text, const char *key)
  * that it was not. 0 or -errno of a write. */
 static int enable_controllers(int directory, const char **missing)
 {
-	char offered[CONTROL_FILE_MAX], enabled[CONTROL_FILE_MAX], word[32];
+	char offered[CONTROL_FILE_MAX] = "", enabled[CONTROL_FILE_MAX] = "", word[32];
 	int status = read_file(directory, "cgroup.controllers", offered, sizeof offered);
 
 	if (!status)
@@ -117,7 +122,8 @@ static int open_directory(const char *path, struct error *error)
 fail:
 	fd = -errno;
 	error_set(error, ERROR_INTERNAL,
-		"cannot make the cgroup root %s: %s; host-ctl serve needs root and a writable cgroup v2 mount "
+		"cannot make the cgroup root %s: %s; host-ctl serve needs root and a writable cgroup v2 "
+		"mount "
 		"(or --cgroup-root)",
 		path, strerror(-fd));
 	return fd;
@@ -143,7 +149,8 @@ static int enable_all(int fd, const char *path, bool required, bool *limits, str
 			path, missing);
 	else
 		error_set(error, ERROR_INTERNAL,
-			"cannot turn on cpu, memory and pids for %s: %s; name a cgroup that may have children "
+			"cannot turn on cpu, memory and pids for %s: %s; name a cgroup that may have "
+			"children "
 			"with --cgroup-root",
 			path, strerror(-status));
 	return status ? status : -ENOTSUP;
@@ -218,28 +225,41 @@ static int sweep_child(struct cgroup_tree *tree, const char *name)
 	return status;
 }
 
-int cgroup_tree_sweep(struct cgroup_tree *tree, struct error *error)
+static int sweep_children(struct cgroup_tree *tree, DIR *listing, struct error *error)
 {
-	int count = 0, copy = openat(tree->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	DIR *listing = copy < 0 ? NULL : fdopendir(copy);
 	struct dirent *entry;
-	int status = listing ? 0 : -errno;
+	int count = 0;
 
-	while (!status && (entry = readdir(listing))) {
+	while ((entry = readdir(listing))) {
+		int status;
+
 		if (entry->d_type != DT_DIR || entry->d_name[0] == '.')
 			continue;
 		status = sweep_child(tree, entry->d_name);
-		if (status)
+		if (status) {
 			error_set(error, ERROR_INTERNAL, "cannot remove the leftover cgroup %s: %s",
 				entry->d_name, strerror(-status));
-		else
-			count++;
+			return status;
+		}
+		count++;
 	}
-	if (listing)
-		closedir(listing);
-	else
+	return count;
+}
+
+int cgroup_tree_sweep(struct cgroup_tree *tree, struct error *error)
+{
+	int count, copy = openat(tree->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *listing = copy < 0 ? NULL : fdopendir(copy);
+
+	if (!listing) {
+		count = -errno;
+		error_set(error, ERROR_INTERNAL, "cannot list the cgroup root: %s", strerror(-count));
 		fd_close(&copy);
-	return status ? status : count;
+		return count;
+	}
+	count = sweep_children(tree, listing, error);
+	closedir(listing);
+	return count;
 }
 
 static int set_limits(int group, const struct cgroup_limits *limits)
@@ -247,7 +267,8 @@ static int set_limits(int group, const struct cgroup_limits *limits)
 	char text[64];
 	int status;
 
-	snprintf(text, sizeof text, "%llu %d", (unsigned long long)limits->cpu_quota_us, CGROUP_CPU_PERIOD_US);
+	snprintf(
+		text, sizeof text, "%llu %d", (unsigned long long)limits->cpu_quota_us, CGROUP_CPU_PERIOD_US);
 	status = write_file(group, "cpu.max", text);
 	if (status)
 		return status;
@@ -313,7 +334,7 @@ int cgroup_open_events(int group)
 
 bool cgroup_had_oom_kill(int group)
 {
-	char text[CONTROL_FILE_MAX];
+	char text[CONTROL_FILE_MAX] = "";
 
 	return !read_file(group, "memory.events", text, sizeof text) && keyed_number(text, "oom_kill") > 0;
 }

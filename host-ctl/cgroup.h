@@ -34,8 +34,7 @@ struct cgroup_limits {
  * hosts; the caller logs it. On failure -errno with *error a sentence that says how to mend it; -EBUSY: the
  * folder is another daemon's.
  */
-int cgroup_tree_open(
-	struct cgroup_tree *tree, const char *path, bool limits_required, struct error *error);
+int cgroup_tree_open(struct cgroup_tree *tree, const char *path, bool limits_required, struct error *error);
 /* Gives up the lock. The folder stays. */
 void cgroup_tree_close(struct cgroup_tree *tree);
 

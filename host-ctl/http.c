@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Invariants: an exchange is suspended only between handle and its answer; libmicrohttpd is never entered from
- * within one of its callbacks (`inside`): what is resumed there is picked up by the turn that is running or by
- * its own wake-up. Facts about 0.9.75: an answer in the first call of the access handler ends the reading of a
- * body, a later one does not; a suspended connection does not notice that its client left.
+ * Invariants: an exchange is suspended only between handle and its answer; libmicrohttpd is never entered
+ * from within one of its callbacks (`inside`): what is resumed there is picked up by the turn that is running
+ * or by its own wake-up. Facts about 0.9.75: an answer in the first call of the access handler ends the
+ * reading of a body, a later one does not; a suspended connection does not notice that its client left.
  */
 #include "host-ctl/http.h"
 #include "common/io.h"
@@ -105,7 +105,8 @@ static void timer_fired(void *context)
 
 static enum MHD_Result send_response(struct http_exchange *exchange)
 {
-	enum MHD_Result result = MHD_queue_response(exchange->connection, exchange->status, exchange->response);
+	enum MHD_Result result =
+		MHD_queue_response(exchange->connection, exchange->status, exchange->response);
 
 	MHD_destroy_response(exchange->response);
 	exchange->response = NULL;
@@ -273,8 +274,8 @@ static unsigned long long announced_length(struct MHD_Connection *connection)
 
 static void set_too_large(struct error *error)
 {
-	error_set(error, ERROR_TOO_LARGE, "the body is over the limit of %d bytes: stream stdin over the upgraded form",
-		HTTP_BODY_MAX);
+	error_set(error, ERROR_TOO_LARGE,
+		"the body is over the limit of %d bytes: stream stdin over the upgraded form", HTTP_BODY_MAX);
 }
 
 static enum MHD_Result refuse_early(struct http_exchange *exchange, struct error *error)
@@ -305,7 +306,8 @@ static enum MHD_Result begin(struct http *http, struct MHD_Connection *connectio
 		.exchange = exchange};
 	http->metrics->http_requests++;
 	if (!exchange->request.peer->allowed) {
-		error_set(&error, ERROR_DENIED, "uid %u may not use this daemon: be root or in the socket's group",
+		error_set(&error, ERROR_DENIED,
+			"uid %u may not use this daemon: be root or in the socket's group",
 			(unsigned)exchange->request.peer->uid);
 		return refuse_early(exchange, &error);
 	}
@@ -400,8 +402,8 @@ static void on_completed(
 	free(exchange);
 }
 
-static void on_connection(
-	void *context, struct MHD_Connection *connection, void **state, enum MHD_ConnectionNotificationCode code)
+static void on_connection(void *context, struct MHD_Connection *connection, void **state,
+	enum MHD_ConnectionNotificationCode code)
 {
 	struct http *http = context;
 	const union MHD_ConnectionInfo *info;
@@ -436,10 +438,11 @@ static int start_daemon(struct http *http, int listener)
 	const union MHD_DaemonInfo *info;
 
 	http->daemon = MHD_start_daemon(
-		MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_ALLOW_UPGRADE | MHD_USE_ERROR_LOG, 0, NULL, NULL,
-		on_request, http, MHD_OPTION_EXTERNAL_LOGGER, on_message, NULL, MHD_OPTION_LISTEN_SOCKET, listener,
-		MHD_OPTION_NOTIFY_COMPLETED, on_completed, http, MHD_OPTION_NOTIFY_CONNECTION, on_connection, http,
-		MHD_OPTION_CONNECTION_LIMIT, (unsigned int)HTTP_CONNECTIONS_MAX, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+		MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_ALLOW_UPGRADE | MHD_USE_ERROR_LOG, 0, NULL,
+		NULL, on_request, http, MHD_OPTION_EXTERNAL_LOGGER, on_message, NULL,
+		MHD_OPTION_LISTEN_SOCKET, listener, MHD_OPTION_NOTIFY_COMPLETED, on_completed, http,
+		MHD_OPTION_NOTIFY_CONNECTION, on_connection, http, MHD_OPTION_CONNECTION_LIMIT,
+		(unsigned int)HTTP_CONNECTIONS_MAX, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
 		(size_t)HTTP_HEADER_MEMORY, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned int)HTTP_IDLE_SECONDS,
 		MHD_OPTION_END);
 	if (!http->daemon)

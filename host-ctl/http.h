@@ -2,10 +2,10 @@
 /*
  * HTTP/1.1 on a Unix socket: libmicrohttpd within our event loop, with its own epoll set as one of our fds.
  *
- * A client is hostile within these bounds: HTTP_CONNECTIONS_MAX connections (further ones wait in the backlog),
- * HTTP_HEADER_MEMORY for a request's head, HTTP_BODY_MAX for a body (a longer one is refused unread where its
- * length is announced, else read and dropped up to HTTP_DISCARD_MAX, then the connection is closed),
- * HTTP_IDLE_SECONDS without a byte while a request is being read or none is there.
+ * A client is hostile within these bounds: HTTP_CONNECTIONS_MAX connections (further ones wait in the
+ * backlog), HTTP_HEADER_MEMORY for a request's head, HTTP_BODY_MAX for a body (a longer one is refused unread
+ * where its length is announced, else read and dropped up to HTTP_DISCARD_MAX, then the connection is
+ * closed), HTTP_IDLE_SECONDS without a byte while a request is being read or none is there.
  *
  * A handler answers at once or later. Until it does the connection is suspended and the socket is watched:
  * a client that closes (or half-closes) its end has left.
@@ -59,7 +59,8 @@ struct http_request {
 	uint64_t received_ns; /* CLOCK_MONOTONIC, when its last byte was read */
 	bool wants_upgrade;   /* Upgrade: tinderbox-frames */
 	const void *route;    /* the handler's, set by check and read by handle */
-	/* Set by handle when it answers later: called once if the client leaves first; then no reply is made. */
+	/* Set by handle when it answers later: called once if the client leaves first; then no reply is made.
+	 */
 	void (*left)(void *context);
 	void *left_context;
 	struct http_exchange *exchange; /* http.c's */
@@ -81,7 +82,8 @@ void http_stop_listening(struct http *http);
 void http_destroy(struct http *http);
 
 /* Each answers a request, once; afterwards the request is gone. */
-void http_reply_json(struct http_request *request, unsigned int status, json_t *body); /* takes the reference */
+void http_reply_json(
+	struct http_request *request, unsigned int status, json_t *body); /* takes the reference */
 /* text: from malloc, taken. */
 void http_reply_text(
 	struct http_request *request, unsigned int status, const char *type, char *text, size_t length);

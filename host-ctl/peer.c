@@ -35,5 +35,6 @@ void peer_read(struct http_peer *peer, int fd, gid_t group)
 	peer->uid = credentials.uid;
 	peer->gid = credentials.gid;
 	peer->pid = credentials.pid;
-	peer->allowed = peer->uid == 0 || peer->uid == geteuid() || peer->gid == group || is_in_group(fd, group);
+	peer->allowed =
+		peer->uid == 0 || peer->uid == geteuid() || peer->gid == group || is_in_group(fd, group);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Invariants: slots[n] is the VM whose slot is n; a VM leaves its slot only when nothing of it is left, so that
- * uids and CIDs of living VMs are distinct. No claim is queued while a VM is warm.
+ * Invariants: slots[n] is the VM whose slot is n; a VM leaves its slot only when nothing of it is left, so
+ * that uids and CIDs of living VMs are distinct. No claim is queued while a VM is warm.
  */
 #include "host-ctl/pool.h"
 #include "common/log.h"
@@ -122,7 +122,8 @@ static void refuse_all(struct pool *pool, const struct error *error)
 static void set_failing(const struct pool *pool, struct error *error)
 {
 	error_set(error, ERROR_NOT_READY,
-		"no VM: the last %u starts failed; see `host-ctl doctor`, and the cause in detail", pool->failures);
+		"no VM: the last %u starts failed; see `host-ctl doctor`, and the cause in detail",
+		pool->failures);
 	snprintf(error->cause, sizeof error->cause, "%s", pool->last_failure);
 }
 
@@ -314,7 +315,8 @@ struct vm *pool_claim_vm(struct pool *pool, struct pool_claim *claim, struct err
 	}
 	if (pool->queued >= pool->config.queue_max) {
 		error_set(error, ERROR_EXHAUSTED,
-			"no warm VM, and %u runs wait already (--queue-max): try again later, or raise --pool",
+			"no warm VM, and %u runs wait already (--queue-max): try again later, or raise "
+			"--pool",
 			pool->queued);
 		return NULL;
 	}
@@ -336,11 +338,13 @@ const char *pool_ill_reason(const struct pool *pool)
 static json_t *vm_to_json(const struct vm *vm)
 {
 	uint64_t now = clock_now();
-	json_t *boot = vm->booted ? json_integer((json_int_t)((vm->warm_ns - vm->started_ns) / CLOCK_NS_PER_MS))
-				  : json_null();
+	json_t *boot = vm->booted
+			       ? json_integer((json_int_t)((vm->warm_ns - vm->started_ns) / CLOCK_NS_PER_MS))
+			       : json_null();
 
-	return json_pack("{s:s,s:s,s:i,s:I,s:o}", "id", vm->id, "state", vm_state_name(vm), "pid", (int)vm->pid,
-		"age_ms", (json_int_t)((now - vm->started_ns) / CLOCK_NS_PER_MS), "boot_ms", boot);
+	return json_pack("{s:s,s:s,s:i,s:I,s:o}", "id", vm->id, "state", vm_state_name(vm), "pid",
+		(int)vm->pid, "age_ms", (json_int_t)((now - vm->started_ns) / CLOCK_NS_PER_MS), "boot_ms",
+		boot);
 }
 
 json_t *pool_to_json(const struct pool *pool)
@@ -353,11 +357,11 @@ json_t *pool_to_json(const struct pool *pool)
 		if (pool->slots[i])
 			json_array_append_new(vms, vm_to_json(pool->slots[i]));
 	pool_read_gauges(pool, &now);
-	return json_pack("{s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:I,s:I,s:I,s:I,s:o,s:o}", "target", (int)now.target, "warm",
-		(int)now.warm, "starting", (int)now.starting, "busy", (int)now.busy, "queued", (int)now.queued,
-		"queue_max", (int)pool->config.queue_max, "vms_max", (int)pool->config.vms_max, "claims_warm",
-		(json_int_t)metrics->claims_warm, "claims_waited", (json_int_t)metrics->claims_waited,
-		"starts_failed", (json_int_t)metrics->starts_failed, "warm_lost",
-		(json_int_t)metrics->warm_lost, "last_failure",
+	return json_pack("{s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:I,s:I,s:I,s:I,s:o,s:o}", "target", (int)now.target,
+		"warm", (int)now.warm, "starting", (int)now.starting, "busy", (int)now.busy, "queued",
+		(int)now.queued, "queue_max", (int)pool->config.queue_max, "vms_max",
+		(int)pool->config.vms_max, "claims_warm", (json_int_t)metrics->claims_warm, "claims_waited",
+		(json_int_t)metrics->claims_waited, "starts_failed", (json_int_t)metrics->starts_failed,
+		"warm_lost", (json_int_t)metrics->warm_lost, "last_failure",
 		pool->last_failure[0] ? json_string(pool->last_failure) : json_null(), "vms", vms);
 }

@@ -2,10 +2,11 @@
 /*
  * The pool: VMs that are warm before they are asked for, and the queue of those who ask when none is.
  *
- * It keeps `target` warm VMs and starts as many more as claims wait, within vms_max in all and starts_max at a
- * time, POOL_REFILL_DELAY_MS after the claim so that a refill does not compete with the run that made it due.
- * When starts fail it waits POOL_BACKOFF_MIN_MS, twice as long each time, at most POOL_BACKOFF_MAX_MS; after
- * POOL_FAILURES_MAX failures in a row, those who wait are refused with the cause rather than left to hang.
+ * It keeps `target` warm VMs and starts as many more as claims wait, within vms_max in all and starts_max at
+ * a time, POOL_REFILL_DELAY_MS after the claim so that a refill does not compete with the run that made it
+ * due. When starts fail it waits POOL_BACKOFF_MIN_MS, twice as long each time, at most POOL_BACKOFF_MAX_MS;
+ * after POOL_FAILURES_MAX failures in a row, those who wait are refused with the cause rather than left to
+ * hang.
  *
  *   claim: a warm VM at once, or queued (first come, first served), or
  *     exhausted   the queue holds queue_max claims
@@ -60,8 +61,8 @@ int pool_start(struct pool *pool);
 void pool_stop(struct pool *pool);
 bool pool_is_empty(const struct pool *pool);
 
-/* A warm VM, which the caller takes; or NULL: with error->kind ERROR_NONE the claim is queued, otherwise it is
- * refused and the error says why. */
+/* A warm VM, which the caller takes; or NULL: with error->kind ERROR_NONE the claim is queued, otherwise it
+ * is refused and the error says why. */
 struct vm *pool_claim_vm(struct pool *pool, struct pool_claim *claim, struct error *error);
 /* Leaves the queue; harmless when not queued. */
 void pool_cancel(struct pool *pool, struct pool_claim *claim);

@@ -155,7 +155,8 @@ static void fail_lost(struct run *run)
 	}
 }
 
-/* The stream is over and no terminal frame came. Whether the guest or the vmm ended it, the vmm's end tells. */
+/* The stream is over and no terminal frame came. Whether the guest or the vmm ended it, the vmm's end tells.
+ */
 static void lose(struct run *run)
 {
 	if (run->state == RUN_LOST)
@@ -269,7 +270,8 @@ static int handle_frame(struct run *run, const struct frame *frame)
 		return handle_exit(run, frame);
 	if (frame->type == AGENT_ERROR)
 		return handle_refusal(run, frame);
-	break_off(run, running ? "a frame of a type that has no place in a session" : "a frame before STARTED");
+	break_off(
+		run, running ? "a frame of a type that has no place in a session" : "a frame before STARTED");
 	return IS_OVER;
 }
 
@@ -324,8 +326,8 @@ static void update_watch(struct run *run, bool was_paused, bool was_blocked)
 	bool blocked = frame_queue_length(&run->to_guest) > 0;
 
 	if (run->paused != was_paused || blocked != was_blocked)
-		vm_watch_session(run->vm, (run->paused ? EPOLLET : EPOLLIN | EPOLLRDHUP) |
-						  (blocked ? EPOLLOUT : 0));
+		vm_watch_session(
+			run->vm, (run->paused ? EPOLLET : EPOLLIN | EPOLLRDHUP) | (blocked ? EPOLLOUT : 0));
 }
 
 /* 0, or -errno: the stream takes no more. */
@@ -405,8 +407,8 @@ static int set_deadline(struct run *run, uint64_t timeout_ms)
 }
 
 int run_start(struct run *run, struct vm *vm, const struct run_request *request, bool warm,
-	const struct run_origin *origin, struct loop *loop, struct metrics *metrics, const struct run_sink *sink,
-	void *context)
+	const struct run_origin *origin, struct loop *loop, struct metrics *metrics,
+	const struct run_sink *sink, void *context)
 {
 	int status;
 

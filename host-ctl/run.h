@@ -8,8 +8,8 @@
  *      ├────────────────────────────────────────────┤
  *      └──stream ended without EXIT──▶ LOST ────────┘  the vmm ended (guest_lost), or was killed (incomplete)
  *
- * The guest is hostile. Each frame is checked against common/proto_guest.h: type by state, length, the offset of
- * output (contiguous from 0), the values of EXIT. A frame that fails ends the run as `incomplete` with the
+ * The guest is hostile. Each frame is checked against common/proto_guest.h: type by state, length, the offset
+ * of output (contiguous from 0), the values of EXIT. A frame that fails ends the run as `incomplete` with the
  * fault named, and the VM. At most RUN_READS_PER_TURN reads are made for one run in one turn of the loop.
  * The VM is ended with its run, whatever the result.
  */
@@ -38,7 +38,8 @@ struct run_result {
 	bool by_host;		/* timed out, and the host had to enforce it */
 	char vm[VM_ID_MAX];
 	bool warm;
-	uint64_t queued_us, first_byte_us, total_us; /* from the request's last byte; first_byte 0: no output */
+	uint64_t queued_us, first_byte_us,
+		total_us; /* from the request's last byte; first_byte 0: no output */
 };
 
 /* Who gets what the guest sends. Called from the loop or from run_continue, not from run_start. */
@@ -83,8 +84,8 @@ struct run {
  * -ENOMEM: nothing was taken. What fails later comes by sink->done.
  */
 int run_start(struct run *run, struct vm *vm, const struct run_request *request, bool warm,
-	const struct run_origin *origin, struct loop *loop, struct metrics *metrics, const struct run_sink *sink,
-	void *context);
+	const struct run_origin *origin, struct loop *loop, struct metrics *metrics,
+	const struct run_sink *sink, void *context);
 
 /* The sink has room again. */
 void run_continue(struct run *run);

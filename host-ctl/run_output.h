@@ -26,9 +26,9 @@ void run_output_finish(struct run_output *output);
 /* Keeps what fits; without memory the bytes count as dropped. */
 void run_output_add(struct run_output *output, const void *data, size_t length);
 /*
- * {"data": text} or {"data_b64": ...} when the bytes are not UTF-8, "bytes": written, "dropped": not held, and
- * with a gap "head_bytes": where in the data it is. written: what the guest says that the command wrote, at
- * least output->total. The caller's reference; NULL without memory.
+ * {"data": text} or {"data_b64": ...} when the bytes are not UTF-8, "bytes": written, "dropped": not held,
+ * and with a gap "head_bytes": where in the data it is. written: what the guest says that the command wrote,
+ * at least output->total. The caller's reference; NULL without memory.
  */
 json_t *run_output_to_json(struct run_output *output, uint64_t written);
 

@@ -9,28 +9,29 @@
 struct parser {
 	struct run_request *request;
 	struct agent_new fixed;
-	size_t at; /* strings written */
+	size_t at, room; /* strings written; bytes there are for them */
 	json_t *root;
 	bool upgraded;
 	struct error *error;
 };
 
-static const char *const fields[] = {"argv", "argv_b64", "env", "env_b64", "cwd", "user", "stdin", "stdin_b64",
-	"stdin_stream", "timeout_ms", "memory_max", "pids_max"};
+static const char *const fields[] = {"argv", "argv_b64", "env", "env_b64", "cwd", "user", "stdin",
+	"stdin_b64", "stdin_stream", "timeout_ms", "memory_max", "pids_max"};
 
 static int refuse_unknown(struct parser *parser)
 {
 	const char *key;
 	json_t *value;
 
-	json_object_foreach(parser->root, key, value) {
+	json_object_foreach(parser->root, key, value)
+	{
 		bool known = false;
 
 		for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++)
 			known = known || !strcmp(key, fields[i]);
 		if (!known)
-			return error_set(parser->error, ERROR_INVALID, "unknown field \"%.64s\" in the request",
-				key);
+			return error_set(
+				parser->error, ERROR_INVALID, "unknown field \"%.64s\" in the request", key);
 	}
 	return 0;
 }
@@ -51,7 +52,7 @@ static char *strings(struct parser *parser)
 
 static int reserve(struct parser *parser, size_t length)
 {
-	if (length <= AGENT_STRINGS_MAX - parser->at)
+	if (length <= parser->room - parser->at)
 		return 0;
 	return error_set(parser->error, ERROR_TOO_LARGE,
 		"argv, env, cwd and user together are over the limit of %d bytes", AGENT_STRINGS_MAX);
@@ -67,7 +68,8 @@ static int append(struct parser *parser, const char *text, size_t length)
 	return 0;
 }
 
-static int append_base64(struct parser *parser, const char *text, size_t length, const char *field, size_t index)
+static int append_base64(
+	struct parser *parser, const char *text, size_t length, const char *field, size_t index)
 {
 	ptrdiff_t decoded;
 
@@ -92,9 +94,10 @@ static int append_list(struct parser *parser, json_t *list, const char *field, b
 	if (!json_is_array(list))
 		return error_set(parser->error, ERROR_INVALID, "%s is not a list of strings", field);
 	if (json_array_size(list) > maximum)
-		return error_set(parser->error, ERROR_TOO_LARGE, "%s has %zu entries, the limit is %zu", field,
-			json_array_size(list), maximum);
-	json_array_foreach(list, index, entry) {
+		return error_set(parser->error, ERROR_TOO_LARGE, "%s has %zu entries, the limit is %zu",
+			field, json_array_size(list), maximum);
+	json_array_foreach(list, index, entry)
+	{
 		const char *text = json_string_value(entry);
 		size_t length = json_string_length(entry);
 
@@ -122,7 +125,8 @@ static int parse_argv(struct parser *parser)
 	if (count == 0)
 		return error_set(parser->error, ERROR_INVALID, "%s is empty: name the command to run", field);
 	if (!strings(parser)[0])
-		return error_set(parser->error, ERROR_INVALID, "%s[0] is empty: name the command to run", field);
+		return error_set(
+			parser->error, ERROR_INVALID, "%s[0] is empty: name the command to run", field);
 	parser->fixed.argc = (uint32_t)count;
 	text_copy_printable(parser->request->name, sizeof parser->request->name, strings(parser),
 		strlen(strings(parser)));
@@ -156,7 +160,8 @@ static int append_variable(struct parser *parser, const char *name, json_t *valu
 
 static int parse_env(struct parser *parser)
 {
-	json_t *coded = json_object_get(parser->root, "env_b64"), *plain = json_object_get(parser->root, "env");
+	json_t *coded = json_object_get(parser->root, "env_b64"),
+	       *plain = json_object_get(parser->root, "env");
 	size_t start = parser->at;
 	const char *name;
 	json_t *value;
@@ -175,9 +180,7 @@ static int parse_env(struct parser *parser)
 		return error_set(parser->error, ERROR_TOO_LARGE, "env has %zu entries, the limit is %d",
 			json_object_size(plain), AGENT_ENVC_MAX);
 	parser->fixed.envc = (uint32_t)json_object_size(plain);
-	json_object_foreach(plain, name, value)
-		if (append_variable(parser, name, value))
-			return -1;
+	json_object_foreach(plain, name, value) if (append_variable(parser, name, value)) return -1;
 	return 0;
 }
 
@@ -192,9 +195,11 @@ static int parse_text(struct parser *parser, const char *field, size_t maximum, 
 	if (!text)
 		return error_set(parser->error, ERROR_INVALID, "%s is not a string", field);
 	if (!text[0] || json_string_length(value) > maximum)
-		return error_set(parser->error, ERROR_INVALID, "%s is empty or longer than %zu bytes", field, maximum);
+		return error_set(
+			parser->error, ERROR_INVALID, "%s is empty or longer than %zu bytes", field, maximum);
 	if (absolute && text[0] != '/')
-		return error_set(parser->error, ERROR_INVALID, "%s is not an absolute path: %.64s", field, text);
+		return error_set(
+			parser->error, ERROR_INVALID, "%s is not an absolute path: %.64s", field, text);
 	return append(parser, text, json_string_length(value));
 }
 
@@ -259,7 +264,8 @@ static int parse_input(struct parser *parser)
 }
 
 /* A whole number within bounds; absent: 0. */
-static int parse_number(struct parser *parser, const char *field, uint64_t minimum, uint64_t maximum, uint64_t *number)
+static int parse_number(
+	struct parser *parser, const char *field, uint64_t minimum, uint64_t maximum, uint64_t *number)
 {
 	json_t *value = json_object_get(parser->root, field);
 
@@ -267,9 +273,10 @@ static int parse_number(struct parser *parser, const char *field, uint64_t minim
 	if (!value)
 		return 0;
 	if (!json_is_integer(value) || json_integer_value(value) < 0 ||
-		(uint64_t)json_integer_value(value) < minimum || (uint64_t)json_integer_value(value) > maximum)
-		return error_set(parser->error, ERROR_INVALID, "%s is not a whole number from %llu to %llu", field,
-			(unsigned long long)minimum, (unsigned long long)maximum);
+		(uint64_t)json_integer_value(value) < minimum ||
+		(uint64_t)json_integer_value(value) > maximum)
+		return error_set(parser->error, ERROR_INVALID, "%s is not a whole number from %llu to %llu",
+			field, (unsigned long long)minimum, (unsigned long long)maximum);
 	*number = (uint64_t)json_integer_value(value);
 	return 0;
 }
@@ -294,7 +301,8 @@ static int parse_fields(struct parser *parser)
 	if (refuse_unknown(parser) || refuse_both(parser, "argv", "argv_b64") ||
 		refuse_both(parser, "env", "env_b64") || refuse_both(parser, "stdin", "stdin_b64") ||
 		parse_argv(parser) || parse_env(parser) || parse_text(parser, "cwd", RUN_CWD_MAX, true) ||
-		parse_text(parser, "user", RUN_USER_MAX, false) || parse_input(parser) || parse_numbers(parser))
+		parse_text(parser, "user", RUN_USER_MAX, false) || parse_input(parser) ||
+		parse_numbers(parser))
 		return -1;
 	parser->fixed.session = RUN_SESSION;
 	parser->fixed.flags = request->has_input ? AGENT_NEW_STDIN : 0;
@@ -314,13 +322,16 @@ int run_request_parse(
 	*request = (struct run_request){0};
 	parser.root = json_loadb(body, length, JSON_REJECT_DUPLICATES, &problem);
 	if (!parser.root)
-		return error_set(error, ERROR_INVALID, "the body is not JSON: %s (line %d, column %d)", problem.text,
-			problem.line, problem.column);
+		return error_set(error, ERROR_INVALID, "the body is not JSON: %s (line %d, column %d)",
+			problem.text, problem.line, problem.column);
 	if (!json_is_object(parser.root)) {
 		json_decref(parser.root);
 		return error_set(error, ERROR_INVALID, "the body is not a JSON object");
 	}
-	request->payload = malloc(sizeof parser.fixed + AGENT_STRINGS_MAX);
+	/* No string is longer here than in the JSON, quotes for its NUL included; cwd and user may be absent.
+	 */
+	parser.room = length + 2 < AGENT_STRINGS_MAX ? length + 2 : AGENT_STRINGS_MAX;
+	request->payload = calloc(1, sizeof parser.fixed + parser.room);
 	status = request->payload ? parse_fields(&parser) : error_set(error, ERROR_INTERNAL, "out of memory");
 	json_decref(parser.root);
 	if (status)

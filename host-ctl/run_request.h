@@ -28,8 +28,8 @@ struct run_request {
 	size_t payload_length;
 	uint8_t *input; /* stdin that came with the request, or NULL */
 	size_t input_length;
-	bool has_input;	    /* stdin is not /dev/null */
-	bool input_streams; /* more comes as frames */
+	bool has_input;	     /* stdin is not /dev/null */
+	bool input_streams;  /* more comes as frames */
 	uint64_t timeout_ms; /* 0: none */
 	char name[RUN_NAME_MAX];
 };

@@ -29,8 +29,9 @@ static int in_use(struct error *error, int lock, const char *what, const char *p
 
 	if (length > 0)
 		pid[strspn(pid, "0123456789")] = '\0';
-	error_set(error, ERROR_CONFLICT, "%s %s is in use by a running host-ctl serve (pid %s): stop it first", what,
-		path, pid[0] ? pid : "unknown");
+	error_set(error, ERROR_CONFLICT,
+		"%s %s is in use by a running host-ctl serve (pid %s): stop it first", what, path,
+		pid[0] ? pid : "unknown");
 	return -EBUSY;
 }
 
@@ -86,13 +87,15 @@ static int check_lengths(const struct runtime *runtime, struct error *error)
 
 	if (strlen(runtime->socket) > socket_max) {
 		error_set(error, ERROR_INVALID,
-			"the socket's path is %zu bytes long, a Unix socket takes %zu: give a shorter --socket",
+			"the socket's path is %zu bytes long, a Unix socket takes %zu: give a shorter "
+			"--socket",
 			strlen(runtime->socket), socket_max);
 		return -ENAMETOOLONG;
 	}
 	if (strlen(runtime->sockets) > folder_max) {
 		error_set(error, ERROR_INVALID,
-			"the runtime folder's path is too long for the sockets in it: give a --runtime-dir of at most "
+			"the runtime folder's path is too long for the sockets in it: give a --runtime-dir "
+			"of at most "
 			"%zu bytes",
 			folder_max - strlen("/vm"));
 		return -ENAMETOOLONG;
@@ -137,7 +140,8 @@ int runtime_listen(struct runtime *runtime, gid_t group, struct error *error)
 
 	if (fd == -EADDRINUSE) {
 		error_set(error, ERROR_CONFLICT,
-			"the socket %s is in use by a running process that is not this daemon's: stop it, or give "
+			"the socket %s is in use by a running process that is not this daemon's: stop it, or "
+			"give "
 			"another --socket",
 			runtime->socket);
 		return fd;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a daemon owns in the file system: the runtime folder with one control socket a VM, the API's socket, and a
- * lock beside each, so that a second daemon is refused and a dead one's leavings are removed.
- * The lock files stay: to remove one would let two daemons hold "the" lock.
+ * What a daemon owns in the file system: the runtime folder with one control socket a VM, the API's socket,
+ * and a lock beside each, so that a second daemon is refused and a dead one's leavings are removed. The lock
+ * files stay: to remove one would let two daemons hold "the" lock.
  */
 #ifndef HOST_CTL_RUNTIME_H
 #define HOST_CTL_RUNTIME_H
@@ -21,8 +21,8 @@ struct runtime {
 
 /*
  * Makes folder (mode 0755) and takes its lock, and that of the socket's path; empties the folder of control
- * sockets. The texts outlive the runtime. 0, or -errno with *error set: -EBUSY in use by another daemon (named
- * by its pid), -ENAMETOOLONG, or of the system call.
+ * sockets. The texts outlive the runtime. 0, or -errno with *error set: -EBUSY in use by another daemon
+ * (named by its pid), -ENAMETOOLONG, or of the system call.
  */
 int runtime_open(struct runtime *runtime, const char *folder, const char *socket, struct error *error);
 /* Listens on the socket, mode 0660, owned by group; a dead one is replaced. 0, or -errno with *error set. */

@@ -48,7 +48,8 @@ static const struct {
 	[OPTION_CGROUP_ROOT] = {{"cgroup-root", 0, true, false}, "DIR",
 		"cgroup v2 folder of the VMs; made when missing (default " CGROUP_ROOT_DEFAULT ")"},
 	[OPTION_LIMITS] = {{"limits", 0, true, false}, "required|available",
-		"refuse to start without cpu, memory and pids limits, or run VMs without them where the kernel "
+		"refuse to start without cpu, memory and pids limits, or run VMs without them where the "
+		"kernel "
 		"offers none: for test hosts only (default required)"},
 	[OPTION_POOL] = {{"pool", 0, true, false}, "N", "warm VMs kept, 0 to 64 (default 2)"},
 	[OPTION_MAX_VMS] = {{"max-vms", 0, true, false}, "N",
@@ -67,7 +68,8 @@ static const struct {
 	[OPTION_KERNEL] = {{"kernel", 0, true, false}, "PATH", "guest kernel, vmlinux"},
 	[OPTION_INITRD] = {{"initrd", 0, true, false}, "PATH", "initramfs with guest-init"},
 	[OPTION_IMAGE] = {{"image", 0, true, false}, "PATH",
-		"base image. The defaults of these four are of the build tree that host-ctl stands in, or else "
+		"base image. The defaults of these four are of the build tree that host-ctl stands in, or "
+		"else "
 		"in " SERVE_LIBRARY},
 	[OPTION_SERIAL_DIR] = {{"serial-dir", 0, true, false}, "DIR",
 		"give each VM a serial port and write it to DIR/<id>.log: for debugging, it slows the boot"},
@@ -96,9 +98,12 @@ static void print_wrapped(FILE *to, const char *text)
 void serve_options_print_help(FILE *to)
 {
 	fputs("usage: host-ctl serve [OPTION...]\n\n"
-	      "The daemon: keeps warm VMs and runs commands in them, one a VM, for the clients of its socket.\n"
-	      "Needs root, KVM and cgroup v2 (`host-ctl doctor` says what lacks). Ends on SIGTERM or SIGINT and\n"
-	      "leaves nothing behind. Exit status: 0 stopped, 1 could not start or failed, 2 wrong command line.\n\n",
+	      "The daemon: keeps warm VMs and runs commands in them, one a VM, for the clients of its "
+	      "socket.\n"
+	      "Needs root, KVM and cgroup v2 (`host-ctl doctor` says what lacks). Ends on SIGTERM or SIGINT "
+	      "and\n"
+	      "leaves nothing behind. Exit status: 0 stopped, 1 could not start or failed, 2 wrong command "
+	      "line.\n\n",
 		to);
 	for (int i = 0; i < OPTION_COUNT; i++) {
 		int used = fprintf(to, "  --%s%s%s", table[i].cli.name, table[i].value ? " " : "",
@@ -160,8 +165,8 @@ static int bad_number(enum option option, const char *value, const char *range, 
 	return -1;
 }
 
-static int set_number(enum option option, const char *value, uint64_t minimum, uint64_t maximum, uint64_t *number,
-	char *error)
+static int set_number(enum option option, const char *value, uint64_t minimum, uint64_t maximum,
+	uint64_t *number, char *error)
 {
 	char range[64];
 
@@ -311,7 +316,9 @@ static void set_defaults(struct serve_options *options)
 		.boot_timeout_ms = VM_BOOT_TIMEOUT_MS,
 		.target = SERVE_POOL_DEFAULT,
 		.vms_max = SERVE_VMS_DEFAULT,
-		.starts_max = cpus < 1 ? 1 : cpus > POOL_TARGET_MAX ? POOL_TARGET_MAX : (unsigned int)cpus,
+		.starts_max = cpus < 1		       ? 1
+			      : cpus > POOL_TARGET_MAX ? POOL_TARGET_MAX
+						       : (unsigned int)cpus,
 		.queue_max = POOL_QUEUE_DEFAULT,
 		.uid_base = SERVE_UID_BASE_DEFAULT,
 		.group = getegid(),
@@ -337,7 +344,8 @@ int serve_options_parse(struct serve_options *options, int argc, char **argv, ch
 			return 0;
 	}
 	if (option == CLI_BAD || parser.next < argc) {
-		snprintf(error, SERVE_ERROR_MAX, "%s%.64s", option == CLI_BAD ? parser.error : "unexpected argument ",
+		snprintf(error, SERVE_ERROR_MAX, "%s%.64s",
+			option == CLI_BAD ? parser.error : "unexpected argument ",
 			option == CLI_BAD ? "" : argv[parser.next]);
 		return -1;
 	}

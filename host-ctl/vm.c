@@ -28,7 +28,8 @@ static const struct {
 	const char *waits_for;
 	unsigned int next; /* legal transitions */
 } states[VM_STATE_COUNT] = {
-	[VM_LAUNCHED] = {"starting", "the vmm to answer on its control socket", TO(VM_BOOTING) | TO(VM_ENDING)},
+	[VM_LAUNCHED] = {"starting", "the vmm to answer on its control socket",
+		TO(VM_BOOTING) | TO(VM_ENDING)},
 	[VM_BOOTING] = {"starting", "the guest's agent to connect", TO(VM_HELLO) | TO(VM_ENDING)},
 	[VM_HELLO] = {"starting", "the agent's hello", TO(VM_IDENTITY) | TO(VM_ENDING)},
 	[VM_IDENTITY] = {"starting", "the agent to take its identity", TO(VM_CONNECTING) | TO(VM_ENDING)},
@@ -151,8 +152,8 @@ static void begin_group_removal(struct vm *vm)
 {
 	vm->group_events = cgroup_open_events(vm->group);
 	if (vm->group_events >= 0)
-		vm->group_source = loop_add_fd(
-			vm->config->loop, vm->group_events, EPOLLPRI, group_changed, vm);
+		vm->group_source =
+			loop_add_fd(vm->config->loop, vm->group_events, EPOLLPRI, group_changed, vm);
 	cgroup_kill(vm->group);
 	remove_group(vm);
 }
@@ -301,8 +302,7 @@ static void session_ready(void *context, uint32_t events)
 void vm_set_session(struct vm *vm, int fd)
 {
 	vm->session = fd;
-	vm->session_source =
-		loop_add_fd(vm->config->loop, fd, EPOLLIN | EPOLLRDHUP, session_ready, vm);
+	vm->session_source = loop_add_fd(vm->config->loop, fd, EPOLLIN | EPOLLRDHUP, session_ready, vm);
 	if (!vm->session_source) {
 		vm_end(vm, "the daemon cannot watch its stream: out of memory");
 		return;
@@ -407,8 +407,7 @@ static int open_group(struct vm *vm, bool awaited)
 	vm->group = cgroup_create(vm->config->cgroups, vm->id, &limits);
 	if (vm->group < 0)
 		return vm->group;
-	return cgroup_set_weight(
-		vm->config->cgroups, vm->group, awaited ? VM_WEIGHT : VM_WEIGHT_REFILL);
+	return cgroup_set_weight(vm->config->cgroups, vm->group, awaited ? VM_WEIGHT : VM_WEIGHT_REFILL);
 }
 
 static int open_errors(struct vm *vm, int *writer)
@@ -437,13 +436,13 @@ static int add_sources(struct vm *vm)
 static int launch(struct vm *vm, const struct parcel *parcel)
 {
 	const struct vm_config *config = vm->config;
-	const int fds[] = {parcel->listener, parcel->kvm, parcel->kernel, parcel->initrd, parcel->image,
-		parcel->serial};
+	const int fds[] = {
+		parcel->listener, parcel->kvm, parcel->kernel, parcel->initrd, parcel->image, parcel->serial};
 	char cid[16];
 	/* The numbers follow the order of fds, from LAUNCH_FD_FIRST. */
-	const char *const argv[] = {config->vmm, "--control", "fd:3", "--kvm", "fd:4", "--kernel", "fd:5", "--initrd",
-		"fd:6", "--disk", "fd:7,ro", "--serial", parcel->serial >= 0 ? "fd:8" : "none", "--mem",
-		config->memory, "--vsock-cid", cid, NULL};
+	const char *const argv[] = {config->vmm, "--control", "fd:3", "--kvm", "fd:4", "--kernel", "fd:5",
+		"--initrd", "fd:6", "--disk", "fd:7,ro", "--serial", parcel->serial >= 0 ? "fd:8" : "none",
+		"--mem", config->memory, "--vsock-cid", cid, NULL};
 	const struct launch request = {
 		.path = config->vmm,
 		.argv = (char *const *)argv,

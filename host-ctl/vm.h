@@ -17,8 +17,8 @@
  * guest before IDENTITY_DONE.
  *
  * The guest and, to a degree, the vmm are hostile: a message of a wrong size, type or order, or an unasked
- * byte on a warm session stream, ends that VM with the cause named; nothing else is touched. What they send is
- * bounded by VM_CONTROL_BURST messages a turn, AGENT_FRAME_MAX a frame, and TAIL_BYTES of log.
+ * byte on a warm session stream, ends that VM with the cause named; nothing else is touched. What they send
+ * is bounded by VM_CONTROL_BURST messages a turn, AGENT_FRAME_MAX a frame, and TAIL_BYTES of log.
  */
 #ifndef HOST_CTL_VM_H
 #define HOST_CTL_VM_H
@@ -35,14 +35,14 @@
 enum {
 	VM_ID_MAX = 24,
 	VM_CAUSE_MAX = 640,
-	VM_SOCKET_MAX = 108, /* path of a control socket, NUL included: sun_path */
+	VM_SOCKET_MAX = 108,		       /* path of a control socket, NUL included: sun_path */
 	VM_MEMORY_OVERHEAD = 64 * 1024 * 1024, /* of the cgroup's limit, over the guest's memory */
 	VM_CPU_QUOTA_US = 200 * 1000,	       /* two CPUs: one vCPU and its devices */
 	/* A refill gives way to the runs it is not for. */
 	VM_WEIGHT_REFILL = 10,
 	VM_WEIGHT = 100,
-	VM_PIDS_MAX = 64,		       /* threads of one vmm */
-	VM_FILES_MAX = 128,		       /* open fds of one vmm */
+	VM_PIDS_MAX = 64,   /* threads of one vmm */
+	VM_FILES_MAX = 128, /* open fds of one vmm */
 	VM_CONTROL_BURST = 16,
 	VM_BOOT_TIMEOUT_MS = 30 * 1000,
 	VM_EXIT_GRACE_MS = 2000, /* for a vmm whose streams have ended to exit, and so say why */
@@ -63,7 +63,7 @@ enum vm_state {
 /* What all VMs of a daemon share; outlives them. */
 struct vm_config {
 	const char *vmm, *kvm, *kernel, *initrd, *image; /* paths */
-	const char *memory;			   /* as the vmm takes it: "128M" */
+	const char *memory;				 /* as the vmm takes it: "128M" */
 	uint64_t memory_bytes;
 	const char *serial_directory; /* NULL: no serial port */
 	const char *socket_directory; /* of control sockets */
@@ -97,9 +97,9 @@ struct vm {
 	pid_t pid;
 	uint64_t started_ns, warm_ns; /* CLOCK_MONOTONIC; 0: not yet */
 	bool reaped;
-	bool booted;	  /* was warm once */
-	bool was_busy;	  /* a run had it */
-	bool killed;	  /* by us, before it said how it ended */
+	bool booted;   /* was warm once */
+	bool was_busy; /* a run had it */
+	bool killed;   /* by us, before it said how it ended */
 	char cause[VM_CAUSE_MAX];
 
 	const struct vm_config *config;
@@ -114,14 +114,15 @@ struct vm {
 	struct frame_reader agent_reader;
 	uint32_t sequence;
 	struct tail tail;
-	bool said_ended;		      /* EVENT_STATE ended came, with */
-	uint64_t said_end;		      /* enum vmm_end */
+	bool said_ended;		    /* EVENT_STATE ended came, with */
+	uint64_t said_end;		    /* enum vmm_end */
 	char said_reason[VMM_MESSAGE_TEXT]; /* and its text */
 };
 
 /*
- * Launches a VM in `slot` (a number no living VM has). awaited: a client waits for it, so that it boots with the
- * full share of the CPUs. *out is set on 0. On failure -errno, *error says what failed, and nothing is left.
+ * Launches a VM in `slot` (a number no living VM has). awaited: a client waits for it, so that it boots with
+ * the full share of the CPUs. *out is set on 0. On failure -errno, *error says what failed, and nothing is
+ * left.
  */
 int vm_start(const struct vm_config *config, unsigned int slot, bool awaited, const struct vm_events *events,
 	void *context, struct vm **out, struct error *error);
@@ -130,12 +131,13 @@ int vm_start(const struct vm_config *config, unsigned int slot, bool awaited, co
 void vm_take(struct vm *vm, const struct vm_session_events *events, void *context);
 /* Which events of the session's fd are reported. 0 or -errno. */
 int vm_watch_session(struct vm *vm, uint32_t events);
-/* The end of a session: the VM ends, whatever state it is in. cause: why, or NULL for a used VM's usual end. */
+/* The end of a session: the VM ends, whatever state it is in. cause: why, or NULL for a used VM's usual end.
+ */
 void vm_release(struct vm *vm, const char *cause);
 
 /*
- * A stream of it ended when it should not have. The vmm is given VM_EXIT_GRACE_MS to end by itself, so that its
- * own reason is known; then it is killed (vm->killed) and cause holds.
+ * A stream of it ended when it should not have. The vmm is given VM_EXIT_GRACE_MS to end by itself, so that
+ * its own reason is known; then it is killed (vm->killed) and cause holds.
  */
 void vm_lose(struct vm *vm, const char *cause);
 

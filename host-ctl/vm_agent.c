@@ -35,8 +35,7 @@ static void stream_opened(struct vm *vm, const struct vmm_message *message, int 
 		return;
 	}
 	vm->agent = fd;
-	vm->agent_source =
-		loop_add_fd(vm->config->loop, fd, EPOLLIN | EPOLLRDHUP, agent_ready, vm);
+	vm->agent_source = loop_add_fd(vm->config->loop, fd, EPOLLIN | EPOLLRDHUP, agent_ready, vm);
 	if (!vm->agent_source) {
 		vm_end(vm, "the daemon cannot watch its agent: out of memory");
 		return;
@@ -167,8 +166,9 @@ static void handle_hello(struct vm *vm, const struct frame *frame)
 		return;
 	}
 	if (hello.version != AGENT_PROTO_VERSION) {
-		snprintf(cause, sizeof cause, "the agent speaks protocol %u, this daemon %d: rebuild the images",
-			hello.version, AGENT_PROTO_VERSION);
+		snprintf(cause, sizeof cause,
+			"the agent speaks protocol %u, this daemon %d: rebuild the images", hello.version,
+			AGENT_PROTO_VERSION);
 		vm_end(vm, cause);
 		return;
 	}

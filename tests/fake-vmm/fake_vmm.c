@@ -4,19 +4,16 @@
  * guest's agent, well or badly as it is told.
  *
  * Told twice. The "kernel" (--kernel fd:N) is a text of words that say how it boots:
- *   boot exit:N | silent | mute | hello-version | hello-garbage | identity-refused | no-connect | warm-write |
- *        warm-panic:MS | boot:MS
- * and the command of a run, argv[0], says how that goes:
- *   echo WORD...   the words and a newline on stdout          exit N          exit status N
- *   cat            stdin to stdout, until its end             signal N        ends by that signal
- *   both           "out" on stdout, "err" on stderr           flood BYTES     that many bytes of a pattern
- *   sleep          nothing, until a KILL or the end           no-such-command fails to start, ENOENT
- *   latin          bytes that are not UTF-8                   started-sleep   STARTED, then as sleep
- *   refuse         ERROR                                      oom, timeout    ends so
- *   close          closes the stream without EXIT             die N           the vmm exits with status N
- *   panic          says so, then exits as the vmm does        half            dies within a frame
- *   bad-type, bad-flags, bad-offset, bad-exit, bad-length, bad-started, bad-early, bad-credit, bad-count
- *                                                             break the protocol
+ *   boot exit:N | silent | mute | hello-version | hello-garbage | identity-refused | no-connect | warm-write
+ * | warm-panic:MS | boot:MS and the command of a run, argv[0], says how that goes: echo WORD...   the words
+ * and a newline on stdout          exit N          exit status N cat            stdin to stdout, until its
+ * end             signal N        ends by that signal both           "out" on stdout, "err" on stderr flood
+ * BYTES     that many bytes of a pattern sleep          nothing, until a KILL or the end no-such-command
+ * fails to start, ENOENT latin          bytes that are not UTF-8                   started-sleep   STARTED,
+ * then as sleep refuse         ERROR                                      oom, timeout    ends so close
+ * closes the stream without EXIT             die N           the vmm exits with status N panic          says
+ * so, then exits as the vmm does        half            dies within a frame bad-type, bad-flags, bad-offset,
+ * bad-exit, bad-length, bad-started, bad-early, bad-credit, bad-count break the protocol
  */
 #include "common/frame.h"
 #include "common/io.h"
@@ -57,7 +54,8 @@ static long told_number(const struct fake *fake, const char *word)
 
 static void pause_ms(long milliseconds)
 {
-	const struct timespec time = {.tv_sec = milliseconds / 1000, .tv_nsec = milliseconds % 1000 * 1000000};
+	const struct timespec time = {
+		.tv_sec = milliseconds / 1000, .tv_nsec = milliseconds % 1000 * 1000000};
 
 	nanosleep(&time, NULL);
 }
@@ -319,8 +317,8 @@ static bool run_unstarted(struct fake *fake, const char *command)
 	return true;
 }
 
-static void run_started(struct fake *fake, const char *command, const char *next, uint32_t count,
-	struct frame_reader *reader)
+static void run_started(
+	struct fake *fake, const char *command, const char *next, uint32_t count, struct frame_reader *reader)
 {
 	if (!strcmp(command, "echo"))
 		do_echo(fake, next, count);

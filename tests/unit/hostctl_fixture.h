@@ -47,7 +47,8 @@ struct answer {
 
 static inline void sleep_ms(long milliseconds)
 {
-	const struct timespec time = {.tv_sec = milliseconds / 1000, .tv_nsec = milliseconds % 1000 * 1000000};
+	const struct timespec time = {
+		.tv_sec = milliseconds / 1000, .tv_nsec = milliseconds % 1000 * 1000000};
 
 	nanosleep(&time, NULL);
 }
@@ -88,7 +89,8 @@ static inline void daemon_folder(struct daemon *daemon)
 	assert_non_null(mkdtemp(daemon->folder));
 	assert_true(find_cgroups(mount, sizeof mount));
 	snprintf(daemon->socket, sizeof daemon->socket, "%s/api.sock", daemon->folder);
-	snprintf(daemon->cgroups, sizeof daemon->cgroups, "%s/tinderbox-unit-%s", mount, strrchr(daemon->folder, '.') + 1);
+	snprintf(daemon->cgroups, sizeof daemon->cgroups, "%s/tinderbox-unit-%s", mount,
+		strrchr(daemon->folder, '.') + 1);
 	write_text(daemon->folder, "initrd", "");
 	write_text(daemon->folder, "image", "");
 }
@@ -97,9 +99,10 @@ static inline void daemon_folder(struct daemon *daemon)
 static inline void daemon_child(const struct daemon *daemon, int ready, char *const *options)
 {
 	char kernel[96], initrd[96], image[96], ready_text[16];
-	char *argv[64] = {"serve", "--socket", (char *)daemon->socket, "--runtime-dir", (char *)daemon->folder,
-		"--cgroup-root", (char *)daemon->cgroups, "--limits", "available", "--kvm", "/dev/null", "--vmm",
-		FAKE_VMM, "--kernel", kernel, "--initrd", initrd, "--image", image, "--ready-fd", ready_text};
+	char *argv[64] = {"serve", "--socket", (char *)daemon->socket, "--runtime-dir",
+		(char *)daemon->folder, "--cgroup-root", (char *)daemon->cgroups, "--limits", "available",
+		"--kvm", "/dev/null", "--vmm", FAKE_VMM, "--kernel", kernel, "--initrd", initrd, "--image",
+		image, "--ready-fd", ready_text};
 	int argc = 21, log = open("/dev/null", O_WRONLY | O_CLOEXEC);
 
 	snprintf(kernel, sizeof kernel, "%s/kernel", daemon->folder);
@@ -133,7 +136,8 @@ static inline int daemon_wait(struct daemon *daemon)
 }
 
 /* Starts it in its folder; with wait_ready returns when the pool is full, else when the socket answers. */
-static inline void daemon_launch(struct daemon *daemon, const char *script, char *const *options, bool wait_ready)
+static inline void daemon_launch(
+	struct daemon *daemon, const char *script, char *const *options, bool wait_ready)
 {
 	struct pollfd wait = {.events = POLLIN};
 	int ready[2], fd = -1;
@@ -244,8 +248,8 @@ static inline void client_request(
 	int fd, const char *method, const char *path, const char *headers, const char *body)
 {
 	char head[512];
-	int length = snprintf(head, sizeof head, "%s %s HTTP/1.1\r\nHost: x\r\n%sContent-Length: %zu\r\n\r\n", method,
-		path, headers, body ? strlen(body) : 0);
+	int length = snprintf(head, sizeof head, "%s %s HTTP/1.1\r\nHost: x\r\n%sContent-Length: %zu\r\n\r\n",
+		method, path, headers, body ? strlen(body) : 0);
 
 	client_send(fd, head, (size_t)length);
 	if (body)

@@ -52,7 +52,8 @@ static void test_output(void **state)
 	assert_string_equal(member(&answer, "stderr"), "{\"data\":\"err\\n\",\"bytes\":4,\"dropped\":0}");
 	answer_finish(&answer);
 	run_argv(&daemon, "\"latin\"", &answer);
-	assert_string_equal(member(&answer, "stdout"), "{\"data_b64\":\"6f8AeA==\",\"bytes\":4,\"dropped\":0}");
+	assert_string_equal(
+		member(&answer, "stdout"), "{\"data_b64\":\"6f8AeA==\",\"bytes\":4,\"dropped\":0}");
 	answer_finish(&answer);
 	run_command(&daemon, "{\"argv\":[\"cat\"],\"stdin_b64\":\"/wBh\"}", &answer);
 	assert_string_equal(member(&answer, "stdout"), "{\"data_b64\":\"/wBh\",\"bytes\":3,\"dropped\":0}");
@@ -310,7 +311,8 @@ static void test_starts_that_fail(void **state)
 		{"exit:2", "the vmm refused its command line (vmm: fake vmm: told to exit)"},
 		{"hello-garbage", "the agent sent a malformed frame"},
 		{"hello-version", "the agent speaks protocol 2, this daemon 1: rebuild the images"},
-		{"identity-refused", "the agent could not take its identity: entropy: Operation not permitted"},
+		{"identity-refused",
+			"the agent could not take its identity: entropy: Operation not permitted"},
 		{"no-connect", "no stream to the agent: Connection refused"},
 	};
 
@@ -325,9 +327,9 @@ static void test_starts_that_fail(void **state)
 		assert_int_equal(answer.status, 503);
 		assert_string_equal(error_member(&answer, "code"), "not_ready");
 		assert_memory_equal(error_member(&answer, "message"), "no VM: the last ", 16);
-		assert_string_equal(json_string_value(json_object_get(
-					    json_object_get(json_object_get(answer.json, "error"), "detail"),
-					    "cause")),
+		assert_string_equal(
+			json_string_value(json_object_get(
+				json_object_get(json_object_get(answer.json, "error"), "detail"), "cause")),
 			cases[i].cause);
 		answer_finish(&answer);
 		call(&daemon, "GET", "/v1/healthz", NULL, &answer);
@@ -346,7 +348,8 @@ static void test_guests_that_say_nothing(void **state)
 	static const struct {
 		const char *script, *cause;
 	} cases[] = {
-		{"silent", "not ready within 300 ms: still waiting for the vmm to answer on its control socket"},
+		{"silent",
+			"not ready within 300 ms: still waiting for the vmm to answer on its control socket"},
 		{"mute", "not ready within 300 ms: still waiting for the guest's agent to connect"},
 	};
 
@@ -501,7 +504,8 @@ static void test_stop_in_mid_run(void **state)
 	close(fd);
 }
 
-/* What the killed daemon left is gone before the next one serves; the pid in the lock is of the living one. */
+/* What the killed daemon left is gone before the next one serves; the pid in the lock is of the living one.
+ */
 static void test_killed_daemon_leaves_nothing_for_long(void **state)
 {
 	static char *const options[] = {"--pool", "3", NULL};

@@ -204,7 +204,8 @@ static void test_frames_sent_with_the_request(void **state)
 		"POST /v1/run HTTP/1.1\r\nHost: x\r\n" UPGRADE "Content-Length: %zu\r\n\r\n%s", strlen(body),
 		body);
 	memcpy(request + length, &header, sizeof header);
-	memcpy(request + length + 8, "hi", 2);
+	request[length + 8] = 'h';
+	request[length + 9] = 'i';
 	memcpy(request + length + 10, &eof, sizeof eof);
 	client_send(stream.fd, request, (size_t)length + 18);
 	assert_int_equal(client_read_head(stream.fd, head, sizeof head), 101);
