@@ -184,7 +184,8 @@ void fake_driver_offer(struct fake_driver *driver, unsigned index, uint16_t head
 	struct fake_queue *queue = &driver->queues[index];
 
 	queue->avail->ring[queue->avail->idx % queue->size] = head;
-	queue->avail->idx++;
+	/* Release: entry and descriptors are written before the index that shows them. */
+	__atomic_store_n(&queue->avail->idx, (uint16_t)(queue->avail->idx + 1), __ATOMIC_RELEASE);
 }
 
 void fake_driver_run(struct fake_driver *driver)

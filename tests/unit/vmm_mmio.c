@@ -6,6 +6,9 @@
 #include "tests/support/fake_driver.h"
 #include <errno.h>
 #include <linux/virtio_mmio.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -38,6 +41,7 @@ struct fixture {
 	struct fake_driver driver;
 	struct counter *device;
 	unsigned destroyed;
+	atomic_bool done; /* the register thread */
 };
 
 static const uint8_t config[] = {0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88, 0x99, 0xaa};
@@ -320,6 +324,7 @@ static void an_unknown_queue_has_no_size(void **state)
 	assert_int_equal(fake_driver_read(&f->driver, VIRTIO_MMIO_QUEUE_NUM_MAX), QUEUE_SIZE);
 	fake_driver_write(&f->driver, VIRTIO_MMIO_QUEUE_SEL, QUEUES);
 	assert_int_equal(fake_driver_read(&f->driver, VIRTIO_MMIO_QUEUE_NUM_MAX), 0);
+	fake_driver_write(&f->driver, VIRTIO_MMIO_QUEUE_READY, 1);
 	fake_driver_write(&f->driver, VIRTIO_MMIO_QUEUE_SEL, UINT32_MAX);
 	fake_driver_write(&f->driver, VIRTIO_MMIO_QUEUE_NUM, 8);
 	fake_driver_write(&f->driver, VIRTIO_MMIO_QUEUE_READY, 1);
@@ -401,6 +406,66 @@ static void a_queue_is_set_up_at_its_time_only(void **state)
 	fake_driver_write(&f->driver, VIRTIO_MMIO_QUEUE_READY, 0);
 	fake_driver_write(&f->driver, VIRTIO_MMIO_QUEUE_READY, 1);
 	assert_int_equal(status(f), 0xf | NEEDS_RESET);
+}
+
+static void the_registers_of_a_queue_may_be_set_in_any_order(void **state)
+{
+	struct fixture *f = *state;
+	struct fake_queue *queue = &f->driver.queues[0];
+	struct virtq *ours = &f->device->base.queues[0];
+
+	fake_driver_negotiate(&f->driver, MINIMUM);
+	fake_driver_place_queue(&f->driver, 0, QUEUE_SIZE);
+	/* again, from the last to the first: each sets itself only */
+	fake_driver_write(&f->driver, VIRTIO_MMIO_QUEUE_USED_HIGH, 0);
+	fake_driver_write(&f->driver, VIRTIO_MMIO_QUEUE_USED_LOW, (uint32_t)queue->used_address);
+	fake_driver_write(&f->driver, VIRTIO_MMIO_QUEUE_AVAIL_HIGH, 0);
+	fake_driver_write(&f->driver, VIRTIO_MMIO_QUEUE_AVAIL_LOW, (uint32_t)queue->avail_address);
+	fake_driver_write(&f->driver, VIRTIO_MMIO_QUEUE_DESC_HIGH, 0);
+	fake_driver_write(&f->driver, VIRTIO_MMIO_QUEUE_DESC_LOW, (uint32_t)queue->desc_address);
+	fake_driver_write(&f->driver, VIRTIO_MMIO_QUEUE_NUM, QUEUE_SIZE);
+	assert_true(ours->desc_address == queue->desc_address);
+	assert_true(ours->avail_address == queue->avail_address);
+	assert_true(ours->used_address == queue->used_address);
+	assert_int_equal(ours->size, QUEUE_SIZE);
+	fake_driver_write(&f->driver, VIRTIO_MMIO_QUEUE_USED_HIGH, 7);
+	assert_true(ours->used_address == (UINT64_C(7) << 32 | queue->used_address));
+}
+
+static void selecting_is_always_allowed(void **state)
+{
+	struct fixture *f = *state;
+
+	for (unsigned up = 0; up < 2; up++) {
+		fake_driver_write(&f->driver, VIRTIO_MMIO_QUEUE_SEL, 1);
+		fake_driver_write(&f->driver, VIRTIO_MMIO_DEVICE_FEATURES_SEL, 1);
+		fake_driver_write(&f->driver, VIRTIO_MMIO_DRIVER_FEATURES_SEL, 1);
+		assert_int_equal(status(f), up ? 0xf : 0);
+		fake_driver_start(&f->driver, MINIMUM);
+	}
+	fake_driver_write(&f->driver, VIRTIO_MMIO_DEVICE_FEATURES_SEL, 0); /* each has its own */
+	fake_driver_write(&f->driver, VIRTIO_MMIO_DRIVER_FEATURES_SEL, 1);
+	assert_int_equal(fake_driver_read(&f->driver, VIRTIO_MMIO_DEVICE_FEATURES), (uint32_t)FEATURES);
+}
+
+static void a_reset_forgets_all_that_was_chosen(void **state)
+{
+	struct fixture *f = *state;
+
+	fake_driver_start(&f->driver, FEATURES);
+	fake_driver_write(&f->driver, VIRTIO_MMIO_QUEUE_SEL, QUEUES);
+	fake_driver_write(&f->driver, VIRTIO_MMIO_DEVICE_FEATURES_SEL, 1);
+	fake_driver_write(&f->driver, VIRTIO_MMIO_DRIVER_FEATURES_SEL, 1);
+	set_status(f, 0);
+	assert_int_equal(fake_driver_read(&f->driver, VIRTIO_MMIO_QUEUE_NUM_MAX), QUEUE_SIZE);
+	assert_int_equal(fake_driver_read(&f->driver, VIRTIO_MMIO_QUEUE_READY), 0);
+	assert_int_equal(fake_driver_read(&f->driver, VIRTIO_MMIO_DEVICE_FEATURES), (uint32_t)FEATURES);
+	set_status(f, ACK);
+	set_status(f, ACK | DRIVER);
+	/* nothing chosen: VERSION_1 is not there. Chosen in the low half: neither */
+	fake_driver_write(&f->driver, VIRTIO_MMIO_DRIVER_FEATURES, (uint32_t)(MINIMUM >> 32));
+	set_status(f, ACK | DRIVER | FEATURES_OK);
+	assert_int_equal(status(f), ACK | DRIVER);
 }
 
 /* service */
@@ -579,6 +644,74 @@ static void the_device_hears_of_a_reset_before_anything_else(void **state)
 	assert_int_equal(f->device->popped, 1);
 }
 
+/* threads */
+
+/* While its own code runs, nothing of the device changes: the register thread waits. */
+static bool steady_notify(struct virtio_device *device, unsigned queue)
+{
+	struct counter *counter = (struct counter *)device;
+	struct virtq_chain chain;
+
+	counter->notified[queue]++;
+	for (unsigned i = 0; i < 20; i++) {
+		assert_true(device->running && device->queues[queue].live);
+		sched_yield();
+	}
+	while (virtio_device_pop(device, queue, &chain) > 0) {
+		counter->popped++;
+		virtq_push(&device->queues[queue], chain.head, 0);
+	}
+	virtio_device_publish(device, queue);
+	return virtq_want_notify(&device->queues[queue]);
+}
+
+static void steady_reset(struct virtio_device *device)
+{
+	struct counter *counter = (struct counter *)device;
+
+	counter->resets++;
+}
+
+static const struct virtio_device_ops steady_ops = {
+	.notify = steady_notify, .reset = steady_reset, .destroy = counter_destroy};
+
+enum { RESTARTS = 3000 };
+
+static void *register_thread(void *context)
+{
+	struct fixture *f = context;
+	gpa_t start = f->driver.next_free;
+
+	for (unsigned i = 0; i < RESTARTS; i++) {
+		f->driver.next_free = start;
+		fake_driver_start(&f->driver, MINIMUM);
+		offer_one(f, 0);
+		fake_driver_write(&f->driver, VIRTIO_MMIO_QUEUE_NOTIFY, 0);
+		if (i % 3 == 0)
+			sched_yield();
+		fake_driver_write(&f->driver, VIRTIO_MMIO_INTERRUPT_ACK, VIRTIO_MMIO_INT_VRING);
+	}
+	set_status(f, 0);
+	atomic_store(&f->done, true);
+	return NULL;
+}
+
+static void registers_and_loop_run_at_once(void **state)
+{
+	struct fixture *f = *state;
+	pthread_t thread;
+
+	f->device->base.ops = &steady_ops;
+	assert_int_equal(pthread_create(&thread, NULL, register_thread, f), 0);
+	while (!atomic_load(&f->done))
+		assert_int_equal(loop_turn(f->driver.loop, 1), 0);
+	assert_int_equal(pthread_join(thread, NULL), 0);
+	fake_driver_run(&f->driver);
+	assert_true(f->device->popped > 0 && f->device->popped <= RESTARTS);
+	assert_true(f->device->resets > 0 && f->device->resets <= RESTARTS + 1);
+	assert_false(f->device->base.running);
+}
+
 static void creation_that_fails_destroys_the_device(void **state)
 {
 	struct fixture *f = *state;
@@ -638,6 +771,11 @@ int main(void)
 		cmocka_unit_test_setup_teardown(a_reset_takes_a_request_back, setup, teardown),
 		cmocka_unit_test_setup_teardown(
 			the_device_hears_of_a_reset_before_anything_else, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			the_registers_of_a_queue_may_be_set_in_any_order, setup, teardown),
+		cmocka_unit_test_setup_teardown(selecting_is_always_allowed, setup, teardown),
+		cmocka_unit_test_setup_teardown(a_reset_forgets_all_that_was_chosen, setup, teardown),
+		cmocka_unit_test_setup_teardown(registers_and_loop_run_at_once, setup, teardown),
 		cmocka_unit_test_setup_teardown(creation_that_fails_destroys_the_device, setup, teardown),
 	};
 
