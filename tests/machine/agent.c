@@ -85,19 +85,31 @@ static int unix_socket(const char *path, bool listening)
 	return fd;
 }
 
-static void exec_vmm(const struct suite *suite, bool disk, bool vsock)
+/* What a VM is given. */
+struct boot {
+	bool disk, vsock;
+	const char *upper; /* a disk for the private layer; NULL: tmpfs */
+};
+static const struct boot usual = {.disk = true, .vsock = true};
+
+static void exec_vmm(const struct suite *suite, const struct boot *boot)
 {
-	char disk_argument[256];
+	char base[256];
 	const char *argv[24] = {suite->vmm, "--kernel", suite->kernel, "--initrd", suite->initrd, "--mem",
-		"128M", "--log-level", "error", "--serial", suite->serial, "--cmdline", "loglevel=5"};
+		"128M", "--log-level", "error", "--serial", suite->serial, "--cmdline",
+		boot->upper ? "loglevel=5 tinderbox.upper=/dev/vdb" : "loglevel=5"};
 	int n = 13;
 
-	snprintf(disk_argument, sizeof(disk_argument), "%s,ro", suite->base);
-	if (disk) {
+	snprintf(base, sizeof(base), "%s,ro", suite->base);
+	if (boot->disk) {
 		argv[n++] = "--disk";
-		argv[n++] = disk_argument;
+		argv[n++] = base;
 	}
-	if (vsock) {
+	if (boot->upper) {
+		argv[n++] = "--disk";
+		argv[n++] = boot->upper;
+	}
+	if (boot->vsock) {
 		argv[n++] = "--vsock";
 		argv[n++] = suite->socket;
 	}
@@ -128,7 +140,7 @@ static int next_frame(int fd, struct frame_reader *reader, struct frame *frame)
 }
 
 /* Starts a VM and takes its HELLO. */
-static bool start(struct suite *suite, struct machine *machine, bool disk)
+static bool start(struct suite *suite, struct machine *machine, const struct boot *boot)
 {
 	struct agent_hello hello;
 	struct frame frame;
@@ -139,7 +151,7 @@ static bool start(struct suite *suite, struct machine *machine, bool disk)
 	unlink(suite->serial);
 	machine->pid = fork();
 	if (machine->pid == 0)
-		exec_vmm(suite, disk, true);
+		exec_vmm(suite, boot);
 	if (!readable(machine->listener))
 		return false;
 	machine->control = accept4(machine->listener, NULL, NULL, SOCK_CLOEXEC);
@@ -501,7 +513,7 @@ static void test_shutdown(struct suite *suite, struct machine *machine)
 static void test_main_guest(struct suite *suite)
 {
 	struct machine machine;
-	bool up = start(suite, &machine, true);
+	bool up = start(suite, &machine, &usual);
 
 	report(suite, up && machine.warnings[0] == '\0', "HELLO, and nothing is missing", machine.warnings);
 	if (up) {
@@ -526,7 +538,7 @@ static void test_signal(struct suite *suite, const char *name, const char *scrip
 	char got[32] = "no guest";
 	int status = -1;
 
-	if (start(suite, &machine, true) && give_identity(&machine)) {
+	if (start(suite, &machine, &usual) && give_identity(&machine)) {
 		run(suite, &command, &result);
 		status = wait_for_end(&machine);
 		snprintf(got, sizeof(got), "status %d", status);
@@ -544,7 +556,7 @@ static void test_without_a_disk(struct suite *suite)
 	struct machine machine;
 	struct result result;
 	char got[64];
-	bool up = start(suite, &machine, false);
+	bool up = start(suite, &machine, &(const struct boot){.vsock = true});
 
 	report(suite, up && strcmp(machine.warnings, wanted) == 0, "a missing disk is named in HELLO",
 		machine.warnings);
@@ -558,6 +570,44 @@ static void test_without_a_disk(struct suite *suite)
 	report(suite, wait_for_end(&machine) == 0, "such a guest powers off too", "another status");
 }
 
+static bool make_file_system(const char *path)
+{
+	char command[256];
+	int status;
+
+	snprintf(command, sizeof(command), "mke2fs -q -F -t ext4 %s 16M >/dev/null 2>&1", path);
+	status = system(command); /* NOLINT(cert-env33-c): a path of our own */
+	return status == 0;
+}
+
+/* A private layer on a disk outlives its guest; one in memory does not. */
+static void test_upper(struct suite *suite)
+{
+	static const struct command write = {
+		.script = "cat /kept 2>/dev/null; echo x >>/kept; rm -f /etc/group"};
+	static const struct command read = {.script = "cat /kept; ls /etc/group 2>/dev/null | wc -l"};
+	struct machine machine;
+	char path[96];
+	const struct boot boot = {.disk = true, .vsock = true, .upper = path};
+
+	snprintf(path, sizeof(path), "%s/upper", suite->folder);
+	report(suite, make_file_system(path), "mke2fs makes a file system",
+		"a failure (is e2fsprogs there?)");
+	for (int i = 0; i < 2; i++) {
+		bool up = start(suite, &machine, &boot) && give_identity(&machine);
+
+		report(suite, up && machine.warnings[0] == '\0', "a private layer on ext4", machine.warnings);
+		if (up && i == 0)
+			expect(suite, "it is written to", &write, AGENT_EXITED, 0, "");
+		else if (up)
+			expect(suite, "it outlives its guest", &read, AGENT_EXITED, 0, "x\n0\n");
+		if (up)
+			ask_for_shutdown(&machine, 1000);
+		wait_for_end(&machine);
+	}
+	unlink(path);
+}
+
 /* Nobody can talk to it: the serial line is where it says so, and it stays up. */
 static void test_without_vsock(struct suite *suite)
 {
@@ -568,7 +618,7 @@ static void test_without_vsock(struct suite *suite)
 	bool alive;
 
 	if (pid == 0)
-		exec_vmm(suite, true, false);
+		exec_vmm(suite, &(const struct boot){.disk = true});
 	for (int waited = 0; !found && waited < LIMIT_MS; waited += 100) {
 		int fd = open(suite->serial, O_RDONLY | O_CLOEXEC);
 		ssize_t n = fd >= 0 ? io_read_full(fd, text, sizeof(text) - 1) : 0;
@@ -612,6 +662,7 @@ int main(int argc, char **argv)
 	test_signal(&suite, "poweroff from inside", "poweroff", 0);
 	test_signal(&suite, "reboot from inside", "reboot", 4);
 	test_without_a_disk(&suite);
+	test_upper(&suite);
 	test_without_vsock(&suite);
 	unlink(suite.serial);
 	unlink(suite.socket);
