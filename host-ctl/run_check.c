@@ -90,7 +90,7 @@ const char *run_check_client(const struct frame *frame)
 
 	switch (frame->type) {
 	case AGENT_STDIN:
-		return frame->length && frame->length <= AGENT_DATA_MAX ? NULL : "STDIN of a wrong length";
+		return frame->length <= AGENT_DATA_MAX ? NULL : "STDIN of a wrong length";
 	case AGENT_STDIN_EOF:
 		return frame->length ? "STDIN_EOF with a payload" : NULL;
 	case AGENT_KILL:

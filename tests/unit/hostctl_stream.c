@@ -270,7 +270,7 @@ static void test_clients_that_break_the_protocol(void **state)
 		{AGENT_STDOUT, 9, "a frame of a type that a client does not send"},
 		{AGENT_SIGNAL, 7, "SIGNAL of a wrong length"},
 		{AGENT_SIGNAL, 8, "SIGNAL with a number out of range"},
-		{AGENT_STDIN, 0, "STDIN of a wrong length"},
+		{AGENT_STDIN, 0, "STDIN after the end of stdin, or in a run without stdin_stream"},
 		{AGENT_STDIN, 1, "STDIN after the end of stdin, or in a run without stdin_stream"},
 		{AGENT_KILL, 1, "KILL with a payload"},
 		{AGENT_STDIN_EOF, 1, "STDIN_EOF with a payload"},
