@@ -654,6 +654,16 @@ static void the_event_index_holds_interrupts_back(void **state)
 	}
 }
 
+static void the_first_request_is_notified(void **state)
+{
+	struct fixture *f = *state;
+	struct fake_buffer buffer = {.address = f->status, .length = 1, .writable = true};
+
+	fake_driver_run(&f->driver);
+	fake_driver_offer(&f->driver, 0, fake_driver_chain(&f->driver, 0, &buffer, 1));
+	assert_true(fake_driver_must_kick(&f->driver, 0));
+}
+
 static void a_reset_between_requests_starts_afresh(void **state)
 {
 	struct fixture *f = *state;
@@ -706,6 +716,7 @@ int main(void)
 			many_requests_are_served_and_interrupt_once, setup_without_event_index, teardown),
 		CASE(a_round_of_the_loop_is_bounded_by_bytes),
 		CASE(the_event_index_holds_interrupts_back),
+		CASE(the_first_request_is_notified),
 		CASE(a_reset_between_requests_starts_afresh),
 	};
 

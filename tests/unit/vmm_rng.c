@@ -71,6 +71,16 @@ static bool is_untouched(struct fixture *f, uint32_t offset, uint32_t length)
 	return true;
 }
 
+static void the_first_request_is_notified(void **state)
+{
+	struct fixture *f = *state;
+	struct fake_buffer buffer = {.address = f->data, .length = 64, .writable = true};
+
+	fake_driver_run(&f->driver);
+	fake_driver_offer(&f->driver, 0, fake_driver_chain(&f->driver, 0, &buffer, 1));
+	assert_true(fake_driver_must_kick(&f->driver, 0));
+}
+
 static void a_buffer_is_filled(void **state)
 {
 	struct fixture *f = *state;
@@ -187,6 +197,7 @@ static void an_index_far_ahead_ends_the_vm(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		CASE(the_first_request_is_notified),
 		CASE(a_buffer_is_filled),
 		CASE(a_request_is_bounded),
 		CASE(pieces_are_filled_in_order),

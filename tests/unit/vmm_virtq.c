@@ -71,7 +71,9 @@ static struct fixture *start(void **state, bool event_idx)
 	struct fixture *f = *state;
 
 	assert_int_equal(virtq_enable(&f->queue, &f->memory, event_idx), 0);
-	f->queue.live = true;
+	assert_false(f->queue.live);
+	virtq_start(&f->queue);
+	assert_true(f->queue.live);
 	return f;
 }
 
@@ -181,7 +183,7 @@ static void the_used_ring_at_the_very_end_of_memory_works(void **state)
 	assert_int_equal(virtq_enable(&f->queue, &f->memory, true), -EINVAL);
 	f->queue.used_address = (2 * REGION - (6 + 8 * SIZE)) & ~3u;
 	assert_int_equal(virtq_enable(&f->queue, &f->memory, true), 0);
-	f->queue.live = true;
+	virtq_start(&f->queue);
 	assert_false(virtq_want_notify(&f->queue));
 	virtq_push(&f->queue, 1, 2);
 	assert_true(virtq_publish(&f->queue));
@@ -442,6 +444,24 @@ static void the_event_index_asks_for_notifications(void **state)
 	assert_int_equal(event, 2); /* the next entry */
 }
 
+static void no_notification_is_wanted_at_the_start(void **state)
+{
+	struct fixture *f = *state;
+	uint16_t event;
+
+	virtq_start(&f->queue); /* not enabled: stays dead */
+	assert_false(f->queue.live);
+	start(state, false);
+	assert_int_equal(f->used->flags, VRING_USED_F_NO_NOTIFY);
+	f->queue.ready = f->queue.live = false;
+	start(state, true);
+	memcpy(&event, &f->used->ring[SIZE], sizeof(event));
+	for (uint16_t added = 1; added <= SIZE; added++) {
+		assert_false(vring_need_event(event, added, 0));		     /* all at once */
+		assert_false(vring_need_event(event, added, (uint16_t)(added - 1))); /* and one by one */
+	}
+}
+
 /* bytes */
 
 static struct virtq_bytes three_pieces(struct fixture *f, struct iovec *pieces)
@@ -545,6 +565,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(flags_suppress_interrupts_and_notifications, setup, teardown),
 		cmocka_unit_test_setup_teardown(the_event_index_suppresses_interrupts, setup, teardown),
 		cmocka_unit_test_setup_teardown(the_event_index_asks_for_notifications, setup, teardown),
+		cmocka_unit_test_setup_teardown(no_notification_is_wanted_at_the_start, setup, teardown),
 		cmocka_unit_test_setup_teardown(bytes_are_taken_across_pieces, setup, teardown),
 		cmocka_unit_test_setup_teardown(bytes_are_put_across_pieces, setup, teardown),
 		cmocka_unit_test_setup_teardown(bytes_are_cut_at_the_end, setup, teardown),

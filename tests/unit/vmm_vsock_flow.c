@@ -637,6 +637,25 @@ static void a_reader_that_leaves_after_the_guest_ends_it(void **state)
 
 /* notifications */
 
+static void only_tx_is_notified_at_first(void **state)
+{
+	struct fixture *f = *state;
+	struct fake_driver *driver = &f->guest.driver;
+	struct fake_buffer buffer = {.address = f->guest.tx_data, .length = 64};
+
+	fake_driver_start(driver, VIRTIO_FEATURES_COMMON);
+	fake_driver_run(driver);
+	fake_driver_offer(driver, FAKE_TX, fake_driver_chain(driver, FAKE_TX, &buffer, 1));
+	assert_true(fake_driver_must_kick(driver, FAKE_TX));
+	for (unsigned i = 0; i < 128; i++) {
+		fake_vsock_offer_rx(&f->guest, i, 1);
+		assert_false(fake_driver_must_kick(driver, FAKE_RX));
+	}
+	buffer.writable = true;
+	fake_driver_offer(driver, FAKE_EVENT, fake_driver_chain(driver, FAKE_EVENT, &buffer, 1));
+	assert_false(fake_driver_must_kick(driver, FAKE_EVENT));
+}
+
 static void rx_buffers_are_asked_for_only_when_starved(void **state)
 {
 	struct fixture *f = *state;
@@ -686,6 +705,7 @@ int main(void)
 		CASE(half_closed_with_bytes_held_ends_after_them),
 		CASE(a_reader_that_leaves_with_bytes_held_is_forgotten),
 		CASE(a_reader_that_leaves_after_the_guest_ends_it),
+		CASE(only_tx_is_notified_at_first),
 		CASE(rx_buffers_are_asked_for_only_when_starved),
 	};
 

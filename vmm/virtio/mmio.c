@@ -152,7 +152,7 @@ static void start(struct virtio_mmio *mmio)
 	device->driver_features = mmio->driver_features;
 	device->running = true;
 	for (unsigned i = 0; i < device->queue_count; i++) {
-		device->queues[i].live = device->queues[i].ready;
+		virtq_start(&device->queues[i]);
 		if (device->queues[i].live)
 			kick(mmio, i);
 	}

@@ -76,6 +76,18 @@ static uint16_t *avail_event(struct virtq *queue)
 	return (uint16_t *)(void *)&queue->used->ring[queue->size];
 }
 
+void virtq_start(struct virtq *queue)
+{
+	if (!queue->ready)
+		return;
+	queue->live = true;
+	/* An index that the driver's first entry has passed already. */
+	if (queue->event_idx)
+		__atomic_store_n(avail_event(queue), (uint16_t)(queue->next_avail - 1), __ATOMIC_RELAXED);
+	else
+		virtq_no_notify(queue);
+}
+
 static struct vring_desc load_desc(const struct vring_desc *desc)
 {
 	return (struct vring_desc){

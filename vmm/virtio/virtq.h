@@ -63,6 +63,11 @@ struct virtq_chain {
  * -EFAULT: a ring that is not wholly inside memory. Nothing changes on failure.
  */
 int virtq_enable(struct virtq *queue, const struct guest_memory *memory, bool event_idx);
+/*
+ * The device runs: an enabled queue is live. The driver need not notify until virtq_want_notify, so each live
+ * queue is to be looked at once after this.
+ */
+void virtq_start(struct virtq *queue);
 /* Forgets all the driver asked for. */
 void virtq_disable(struct virtq *queue);
 
@@ -88,7 +93,8 @@ bool virtq_publish(struct virtq *queue);
 
 /* Asks the driver to notify when it adds to an empty queue. True: it has added already, so pop again. */
 bool virtq_want_notify(struct virtq *queue);
-/* The driver need not notify. (With EVENT_IDX there is nothing to do: the old index stays behind.) */
+/* The driver need not notify. (With EVENT_IDX nothing is to be done: the index that was asked for is passed.)
+ */
 void virtq_no_notify(struct virtq *queue);
 
 /* The same bytes with pieces of their own (at least as many as there are), so that they are consumed apart.
