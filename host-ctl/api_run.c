@@ -44,6 +44,7 @@ static void begin(struct api_run *run, struct vm *vm, bool warm)
 		return;
 	}
 	run->running = true;
+	pool_refill(run->api->pool);
 	run_request_finish(&run->command);
 	run->form->begin(run);
 }

@@ -305,7 +305,6 @@ struct vm *pool_claim_vm(struct pool *pool, struct pool_claim *claim, struct err
 		if (!pool->slots[i] || pool->slots[i]->state != VM_WARM)
 			continue;
 		pool->metrics->claims_warm++;
-		schedule(pool, POOL_REFILL_DELAY_MS);
 		return pool->slots[i];
 	}
 	pool_read_gauges(pool, &now);
@@ -323,6 +322,11 @@ struct vm *pool_claim_vm(struct pool *pool, struct pool_claim *claim, struct err
 	enqueue(pool, claim);
 	schedule(pool, 0);
 	return NULL;
+}
+
+void pool_refill(struct pool *pool)
+{
+	schedule(pool, POOL_REFILL_DELAY_MS);
 }
 
 const char *pool_ill_reason(const struct pool *pool)

@@ -64,6 +64,8 @@ bool pool_is_empty(const struct pool *pool);
 /* A warm VM, which the caller takes; or NULL: with error->kind ERROR_NONE the claim is queued, otherwise it
  * is refused and the error says why. */
 struct vm *pool_claim_vm(struct pool *pool, struct pool_claim *claim, struct error *error);
+/* To be called when a VM that pool_claim_vm returned is at work: its successor is started some time later. */
+void pool_refill(struct pool *pool);
 /* Leaves the queue; harmless when not queued. */
 void pool_cancel(struct pool *pool, struct pool_claim *claim);
 

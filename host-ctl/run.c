@@ -84,30 +84,30 @@ static void fill_times(const struct run *run, struct run_result *result)
 	result->total_us = since_us(run, clock_now());
 }
 
+/* Takes what the run holds but its sink; run is a copy when its owner may have freed the original. */
 static void release(struct run *run, const char *cause)
 {
-	struct vm *vm = run->vm;
-
-	loop_remove(run->deadline);
-	run->deadline = NULL;
-	run->vm = NULL;
 	frame_reader_finish(&run->reader);
 	frame_queue_finish(&run->to_guest);
-	vm_release(vm, cause);
+	vm_release(run->vm, cause);
+	run->vm = NULL;
 }
 
-/* The run's last act; the caller does not touch it afterwards. */
+/* The run's last act; the caller does not touch it afterwards. The answer goes out before the rest is torn
+ * down, which takes longer than it. */
 static void finish(struct run *run, struct run_result *result)
 {
-	const struct run_sink *sink = run->sink;
-	void *context = run->context;
+	struct run copy;
 
 	move(run, RUN_ENDED);
+	loop_remove(run->deadline);
+	run->deadline = NULL;
 	fill_times(run, result);
 	count(run, result);
-	log_run(run, result, run_result_name(result));
-	release(run, NULL);
-	sink->done(context, result);
+	copy = *run;
+	run->sink->done(run->context, result);
+	log_run(&copy, result, run_result_name(result));
+	release(&copy, NULL);
 }
 
 static void fail(struct run *run, enum error_kind kind, const char *message, const char *cause)
@@ -492,5 +492,7 @@ void run_cancel(struct run *run, const char *why)
 	move(run, RUN_ENDED);
 	fill_times(run, &result);
 	log_run(run, &result, why);
+	loop_remove(run->deadline);
+	run->deadline = NULL;
 	release(run, why);
 }

@@ -50,7 +50,7 @@ struct run_sink {
 	void (*frame)(void *context, const struct frame *frame);
 	/* run_input has room again after -EAGAIN. */
 	void (*drained)(void *context);
-	/* The end; the run is finished already and its memory may be freed. */
+	/* The end. The run's memory may be freed; what it held is let go right after the call. */
 	void (*done)(void *context, const struct run_result *result);
 };
 

@@ -21,6 +21,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 enum {
@@ -173,6 +174,9 @@ static void prepare_process(void)
 
 	signal(SIGPIPE, SIG_IGN);
 	umask(022);
+	/* What libraries would open and read in the first request. */
+	tzset();
+	json_object_seed(0);
 	if (!getrlimit(RLIMIT_NOFILE, &limit)) {
 		limit.rlim_cur = limit.rlim_max;
 		setrlimit(RLIMIT_NOFILE, &limit);

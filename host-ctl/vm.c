@@ -30,8 +30,8 @@ static const struct {
 } states[VM_STATE_COUNT] = {
 	[VM_LAUNCHED] = {"starting", "the vmm to answer on its control socket",
 		TO(VM_BOOTING) | TO(VM_ENDING)},
-	[VM_BOOTING] = {"starting", "the guest's agent to connect", TO(VM_HELLO) | TO(VM_ENDING)},
-	[VM_HELLO] = {"starting", "the agent's hello", TO(VM_IDENTITY) | TO(VM_ENDING)},
+	[VM_BOOTING] = {"starting", "the guest's agent to say hello", TO(VM_HELLO) | TO(VM_ENDING)},
+	[VM_HELLO] = {"starting", "the agent's hello on its stream", TO(VM_IDENTITY) | TO(VM_ENDING)},
 	[VM_IDENTITY] = {"starting", "the agent to take its identity", TO(VM_CONNECTING) | TO(VM_ENDING)},
 	[VM_CONNECTING] = {"starting", "a stream to the agent", TO(VM_WARM) | TO(VM_ENDING)},
 	[VM_WARM] = {"warm", "a run", TO(VM_BUSY) | TO(VM_ENDING)},
@@ -122,16 +122,18 @@ static void try_finish(struct vm *vm)
 	destroy(vm);
 }
 
-static void remove_group(struct vm *vm)
+/* 0 when it is gone or will never be; -EBUSY: not empty yet. */
+static int remove_group(struct vm *vm)
 {
 	int status = cgroup_remove(vm->config->cgroups, vm->id);
 
 	if (status == -EBUSY)
-		return;
+		return status;
 	if (status)
 		log_error("%s: cannot remove its cgroup: %s", vm->id, strerror(-status));
 	drop(&vm->group_source, &vm->group_events);
 	fd_close(&vm->group);
+	return 0;
 }
 
 static void group_changed(void *context, uint32_t events)
@@ -150,11 +152,14 @@ static void group_changed(void *context, uint32_t events)
 /* The process is gone, but the kernel may still count it in the cgroup for a moment. */
 static void begin_group_removal(struct vm *vm)
 {
+	if (!remove_group(vm))
+		return;
+	cgroup_kill(vm->group);
 	vm->group_events = cgroup_open_events(vm->group);
 	if (vm->group_events >= 0)
 		vm->group_source =
 			loop_add_fd(vm->config->loop, vm->group_events, EPOLLPRI, group_changed, vm);
-	cgroup_kill(vm->group);
+	/* It may have emptied before it was watched. */
 	remove_group(vm);
 }
 

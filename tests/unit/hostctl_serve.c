@@ -350,7 +350,7 @@ static void test_guests_that_say_nothing(void **state)
 	} cases[] = {
 		{"silent",
 			"not ready within 300 ms: still waiting for the vmm to answer on its control socket"},
-		{"mute", "not ready within 300 ms: still waiting for the guest's agent to connect"},
+		{"mute", "not ready within 300 ms: still waiting for the guest's agent to say hello"},
 	};
 
 	(void)state;

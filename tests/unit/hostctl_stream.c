@@ -355,7 +355,7 @@ static void test_slow_reader(void **state)
 		assert_int_equal(answer.status, 200);
 		answer_finish(&answer);
 	}
-	assert_int_equal(pool_number(&daemon, "busy"), 1);
+	await_pool(&daemon, "busy", 1);
 	expect(&stream, AGENT_STARTED);
 	while (got < TOTAL) {
 		const uint8_t *data;
