@@ -15,8 +15,8 @@ SUPPORT_LIB  := $(BUILD)/san/tests/support.a
 $(SUPPORT_LIB): $(SUPPORT_OBJS)
 	@rm -f $@ && $(AR) rcs $@ $^
 
-# tests/support/fail_alloc.h
-UNIT_WRAP := -Wl,--wrap=malloc,--wrap=calloc
+# tests/support/fail_alloc.h and fake_sync.h
+UNIT_WRAP := -Wl,--wrap=malloc,--wrap=calloc,--wrap=fdatasync
 
 # test files are named module_what.c: common_frame.c, vmm_virtq.c, guest_session.c, hostctl_api.c
 unit_module = $(firstword $(subst _, ,$(notdir $(1))))

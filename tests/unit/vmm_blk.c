@@ -2,7 +2,9 @@
 /* blk on a file: requests well and badly built, and what becomes of the disk. */
 #include "tests/support/unit.h"
 
+#include "common/log.h"
 #include "tests/support/fake_driver.h"
+#include "tests/support/fake_sync.h"
 #include "vmm/virtio/blk.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -570,6 +572,80 @@ static void a_driver_without_flush_may_not_flush(void **state)
 	assert_int_equal(request(f, VIRTIO_BLK_T_FLUSH, 0, 0, false, NULL), VIRTIO_BLK_S_UNSUPP);
 }
 
+static void a_disk_said_to_be_read_only_is_not_written_though_its_file_could_be(void **state)
+{
+	struct fixture *f = *state;
+
+	/* the fixture's disk is writable; one more, on the same file */
+	struct blk_config config = {.fd = open_disk(f->file, O_RDWR), .read_only = true};
+	struct virtio_device *device;
+
+	fake_driver_finish(&f->driver);
+	assert_int_equal(blk_create(&config, &device), 0);
+	fake_driver_init(&f->driver);
+	fake_driver_attach(&f->driver, device);
+	f->header = fake_driver_alloc(&f->driver, sizeof(struct virtio_blk_outhdr));
+	f->data = fake_driver_alloc(&f->driver, DATA_BYTES);
+	f->status = fake_driver_alloc(&f->driver, 1);
+	fake_driver_start(&f->driver, fake_driver_features(&f->driver));
+	assert_true(fake_driver_features(&f->driver) & VIRTIO_FEATURE(VIRTIO_BLK_F_RO));
+	assert_int_equal(write_disk(f, 1, BLK_SECTOR), VIRTIO_BLK_S_IOERR);
+	assert_disk_untouched(f);
+}
+
+static void flush_syncs_and_nothing_else_does(void **state)
+{
+	struct fixture *f = *state;
+
+	fake_sync(0);
+	assert_int_equal(write_disk(f, 1, BLK_SECTOR), VIRTIO_BLK_S_OK);
+	assert_int_equal(read_disk(f, 1, BLK_SECTOR), VIRTIO_BLK_S_OK);
+	assert_int_equal(fake_sync_count(), 0);
+	assert_int_equal(request(f, VIRTIO_BLK_T_FLUSH, 0, 0, false, NULL), VIRTIO_BLK_S_OK);
+	assert_int_equal(fake_sync_count(), 1);
+	fake_sync(EIO);
+	assert_int_equal(request(f, VIRTIO_BLK_T_FLUSH, 0, 0, false, NULL), VIRTIO_BLK_S_IOERR);
+	assert_int_equal(fake_sync_count(), 1);
+	fake_sync(0);
+}
+
+static void without_flush_each_write_syncs(void **state)
+{
+	struct fixture *f = *state;
+
+	fake_sync(0);
+	assert_int_equal(write_disk(f, 1, BLK_SECTOR), VIRTIO_BLK_S_OK);
+	assert_int_equal(fake_sync_count(), 1);
+	assert_int_equal(read_disk(f, 1, BLK_SECTOR), VIRTIO_BLK_S_OK);
+	assert_int_equal(fake_sync_count(), 1);
+	fake_sync(ENOSPC);
+	assert_int_equal(write_disk(f, 1, BLK_SECTOR), VIRTIO_BLK_S_IOERR);
+	fake_sync(0);
+}
+
+static void host_errors_are_logged_once_a_kind(void **state)
+{
+	struct fixture *f = *state;
+	char text[512] = "";
+	int fds[2];
+
+	assert_int_equal(pipe(fds), 0);
+	log_set_fd(fds[1]);
+	assert_int_equal(ftruncate(f->file, 10 * BLK_SECTOR), 0);
+	assert_int_equal(read_disk(f, 20, BLK_SECTOR), VIRTIO_BLK_S_IOERR);
+	assert_int_equal(read_disk(f, 20, BLK_SECTOR), VIRTIO_BLK_S_IOERR);
+	fake_sync(ENOSPC);
+	assert_int_equal(request(f, VIRTIO_BLK_T_FLUSH, 0, 0, false, NULL), VIRTIO_BLK_S_IOERR);
+	assert_int_equal(request(f, VIRTIO_BLK_T_FLUSH, 0, 0, false, NULL), VIRTIO_BLK_S_IOERR);
+	fake_sync(0);
+	log_set_fd(STDERR_FILENO);
+	close(fds[1]);
+	assert_true(read(fds[0], text, sizeof(text) - 1) > 0);
+	assert_string_equal(text, ": error: blk: read: Input/output error\n"
+				  ": error: blk: flush: No space left on device\n");
+	close(fds[0]);
+}
+
 static void a_file_that_was_cut_fails_and_stays_cut(void **state)
 {
 	struct fixture *f = *state;
@@ -709,6 +785,11 @@ int main(void)
 		cmocka_unit_test_setup_teardown(a_read_only_disk_is_not_written, setup_read_only, teardown),
 		cmocka_unit_test_setup_teardown(
 			a_driver_without_flush_may_not_flush, setup_without_flush, teardown),
+		CASE(a_disk_said_to_be_read_only_is_not_written_though_its_file_could_be),
+		CASE(flush_syncs_and_nothing_else_does),
+		cmocka_unit_test_setup_teardown(
+			without_flush_each_write_syncs, setup_without_flush, teardown),
+		CASE(host_errors_are_logged_once_a_kind),
 		CASE(a_file_that_was_cut_fails_and_stays_cut),
 		CASE(a_host_error_reaches_the_guest),
 		CASE(many_requests_are_served_and_interrupt_once),
