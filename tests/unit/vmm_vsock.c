@@ -298,6 +298,7 @@ static void connections_are_bounded(void **state)
 static void the_guest_connects(void **state)
 {
 	struct fixture *f = *state;
+	char text[8];
 
 	f->guest.accept_fd = make_pair(f);
 	fake_vsock_send_op(&f->guest, OP_REQUEST, CLIENT_PORT, HOST_PORT);
@@ -308,6 +309,43 @@ static void the_guest_connects(void **state)
 	assert_int_equal(f->packet.header.dst_port, CLIENT_PORT);
 	assert_int_equal(f->packet.header.buf_alloc, VSOCK_BUFFER);
 	expect_open(f);
+	assert_int_equal(write(f->host, "down", 4), 4);
+	fake_driver_run(&f->guest.driver);
+	fake_vsock_expect(&f->guest, OP_RW, &f->packet);
+	assert_int_equal(f->packet.header.dst_port, CLIENT_PORT);
+	assert_memory_equal(f->packet.data, "down", 4);
+	fake_vsock_send_data(&f->guest, CLIENT_PORT, HOST_PORT, "up", 2);
+	assert_int_equal(read(f->host, text, sizeof(text)), 2);
+	assert_memory_equal(text, "up", 2);
+}
+
+static void bytes_that_wait_already_come_after_the_response(void **state)
+{
+	struct fixture *f = *state;
+
+	f->guest.accept_fd = make_pair(f);
+	assert_int_equal(write(f->host, "early", 5), 5);
+	assert_int_equal(shutdown(f->host, SHUT_WR), 0);
+	fake_vsock_send_op(&f->guest, OP_REQUEST, CLIENT_PORT, HOST_PORT);
+	fake_vsock_expect(&f->guest, OP_RESPONSE, &f->packet);
+	fake_vsock_expect(&f->guest, OP_RW, &f->packet);
+	assert_memory_equal(f->packet.data, "early", 5);
+	fake_vsock_expect(&f->guest, OP_SHUTDOWN, &f->packet);
+	assert_int_equal(f->packet.header.flags, VIRTIO_VSOCK_SHUTDOWN_SEND);
+}
+
+static void bytes_that_wait_already_come_after_the_guest_accepts(void **state)
+{
+	struct fixture *f = *state;
+
+	start_connect(f);
+	assert_int_equal(write(f->host, "early", 5), 5);
+	fake_driver_run(&f->guest.driver);
+	expect_request(f);
+	fake_vsock_expect_none(&f->guest);
+	fake_vsock_send_op(&f->guest, OP_RESPONSE, GUEST_PORT, f->host_port);
+	fake_vsock_expect(&f->guest, OP_RW, &f->packet);
+	assert_memory_equal(f->packet.data, "early", 5);
 }
 
 static void nobody_at_the_host_port_resets(void **state)
@@ -828,6 +866,8 @@ int main(void)
 		CASE(host_ports_are_not_used_again),
 		CASE(connections_are_bounded),
 		CASE(the_guest_connects),
+		CASE(bytes_that_wait_already_come_after_the_response),
+		CASE(bytes_that_wait_already_come_after_the_guest_accepts),
 		CASE(nobody_at_the_host_port_resets),
 		CASE(a_request_for_a_connection_that_is_there_resets_it),
 		CASE(a_packet_without_a_connection_is_reset),
