@@ -5,7 +5,9 @@
  * transport by this header only.
  *
  * Threads: register accesses come from a vCPU's thread, queue notifications and the device's own fds
- * from the loop's thread. One lock per transport is held around each of them.
+ * from the loop's thread. One lock per transport is held around each of them, but for InterruptStatus and
+ * InterruptACK, which are atomic. A reset by the driver empties the queues at once; the device hears of it on
+ * the loop's thread, before anything else.
  *
  * A driver that breaks the register protocol (an order of status, a queue enabled twice, a ring outside
  * memory) gets DEVICE_NEEDS_RESET; a wrong width or offset reads as zero and writes nothing. A ring whose
@@ -30,8 +32,8 @@ enum {
 struct virtio_machine {
 	void *context;
 	void (*interrupt)(void *context); /* one edge on the device's line; latched while masked */
-	void (*fault)(void *context,
-		const char *reason); /* end the VM as VMM_END_GUEST_FAULT; returns; only the first counts */
+	/* End the VM as VMM_END_GUEST_FAULT; returns; only the first counts. reason is valid in the call. */
+	void (*fault)(void *context, const char *reason);
 };
 
 /* Counters for --stats; read without the lock, so they may lag. */
