@@ -43,9 +43,8 @@ static _Noreturn void fail(const char *step)
 /* fds to their places: first all out of the way, then each to its number, then no other stays. */
 static void place_fds(const struct launch *launch, int executable)
 {
-	int parked[LAUNCH_FDS_MAX], errors, null, last = LAUNCH_FD_FIRST + launch->count;
+	int parked[LAUNCH_FDS_MAX], null, last = LAUNCH_FD_FIRST + (int)launch->count;
 
-	errors = fcntl(launch->error_output, F_DUPFD, PARKING);
 	executable = fcntl(executable, F_DUPFD, PARKING);
 	for (unsigned int i = 0; i < launch->count; i++) {
 		parked[i] = fcntl(launch->fds[i], F_DUPFD, PARKING);
@@ -53,9 +52,9 @@ static void place_fds(const struct launch *launch, int executable)
 			fail("moving fds");
 	}
 	null = open("/dev/null", O_RDWR);
-	if (errors < 0 || executable < 0 || null < 0)
+	if (executable < 0 || null < 0)
 		fail("opening /dev/null");
-	if (dup2(null, STDIN_FILENO) < 0 || dup2(null, STDOUT_FILENO) < 0 || dup2(errors, STDERR_FILENO) < 0)
+	if (dup2(null, STDIN_FILENO) < 0 || dup2(null, STDOUT_FILENO) < 0)
 		fail("placing standard fds");
 	for (unsigned int i = 0; i < launch->count; i++)
 		if (dup2(parked[i], LAUNCH_FD_FIRST + i) < 0)
@@ -103,12 +102,13 @@ static _Noreturn void run_child(const struct launch *launch)
 	char *const environment[] = {NULL};
 	int executable;
 
+	/* First, for it is where every failure is told. */
+	if (dup2(launch->error_output, STDERR_FILENO) < 0)
+		_exit(LAUNCH_FAILED_STATUS);
 	/* Opened while the path means the same and may be read: the tree may be closed to the VM's uid. */
 	executable = open(launch->path, O_RDONLY | O_CLOEXEC);
-	if (executable < 0) {
-		dup2(launch->error_output, STDERR_FILENO);
+	if (executable < 0)
 		fail(launch->path);
-	}
 	if (setsid() < 0 || chdir("/") < 0)
 		fail("leaving the session");
 	umask(077);

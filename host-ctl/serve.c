@@ -57,6 +57,8 @@ static void pool_emptied(void *context)
 {
 	struct serve *serve = context;
 
+	/* Clients that have not read their last frame do not hold the daemon. */
+	api_stop(&serve->api);
 	loop_stop(serve->loop, 0);
 }
 
@@ -154,9 +156,12 @@ static int make_parts(struct serve *serve, struct error *error)
 
 static void finish(struct serve *serve)
 {
-	http_destroy(serve->http);
-	if (serve->api.pool && pool_is_empty(serve->api.pool))
+	/* VMs that did not end still have runs, and these their connections: then the process's end is
+	 * theirs. */
+	if (!serve->api.pool || pool_is_empty(serve->api.pool)) {
+		http_destroy(serve->http);
 		pool_destroy(serve->api.pool);
+	}
 	loop_remove(serve->stop_timer);
 	loop_remove(serve->signals[0]);
 	loop_remove(serve->signals[1]);

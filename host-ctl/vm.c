@@ -434,7 +434,7 @@ static int add_sources(struct vm *vm)
 	vm->errors_source = loop_add_fd(loop, vm->errors, EPOLLIN, errors_ready, vm);
 	vm->timer = loop_add_timer(loop, time_is_up, vm);
 	if (!vm->control_source || !vm->errors_source || !vm->timer)
-		return -ENOMEM;
+		return -errno;
 	return frame_reader_init(&vm->agent_reader, sizeof(struct agent_hello) + AGENT_TEXT_MAX);
 }
 
@@ -506,8 +506,10 @@ static int watch_process(struct vm *vm)
 {
 	vm->pidfd_source = loop_add_fd(vm->config->loop, vm->pidfd, EPOLLIN, process_ended, vm);
 	if (!vm->pidfd_source) {
+		int status = -errno;
+
 		abandon_process(vm);
-		return -ENOMEM;
+		return status;
 	}
 	return loop_set_timer(vm->timer, vm->config->boot_timeout_ms * CLOCK_NS_PER_MS);
 }

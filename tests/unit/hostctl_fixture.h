@@ -56,12 +56,12 @@ static inline void sleep_ms(long milliseconds)
 /* The mount point of cgroup v2, or false. */
 static inline bool find_cgroups(char *path, size_t size)
 {
-	char line[512], at[256], type[64];
+	char line[512], at[64], type[64];
 	FILE *mounts = fopen("/proc/mounts", "re");
 	bool found = false;
 
 	while (mounts && !found && fgets(line, sizeof line, mounts))
-		found = sscanf(line, "%*s %255s %63s", at, type) == 2 && !strcmp(type, "cgroup2");
+		found = sscanf(line, "%*s %63s %63s", at, type) == 2 && !strcmp(type, "cgroup2");
 	if (mounts)
 		fclose(mounts);
 	if (found)
