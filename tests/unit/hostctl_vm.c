@@ -240,6 +240,8 @@ static void test_peers(void **state)
 	int listener;
 
 	(void)state;
+	if (geteuid() != 0)
+		skip();
 	assert_non_null(mkdtemp(folder));
 	snprintf(path, sizeof path, "%s/s", folder);
 	listener = unix_listen(path, SOCK_STREAM, 0666, 8);
@@ -266,5 +268,5 @@ int main(void)
 		cmocka_unit_test(test_peers),
 	};
 
-	return have_cgroups() ? cmocka_run_group_tests(tests, NULL, NULL) : 0;
+	return cmocka_run_group_tests(tests, NULL, NULL);
 }
