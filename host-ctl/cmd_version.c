@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "common/version.h"
 #include "host-ctl/cli.h"
 #include "host-ctl/verbs.h"
-#include "common/version.h"
 #include <errno.h>
 
 const char version_usage[] =
