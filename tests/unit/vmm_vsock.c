@@ -658,9 +658,20 @@ static void an_index_far_ahead_ends_the_vm(void **state)
 
 /* ends */
 
+/* The lowest free fd. */
+static int next_fd(void)
+{
+	int fd = dup(0);
+
+	assert_true(fd >= 0);
+	close(fd);
+	return fd;
+}
+
 static void a_client_that_closes_shuts_both_down(void **state)
 {
 	struct fixture *f = *state;
+	int fd = next_fd();
 
 	establish(f);
 	close(f->host);
@@ -668,8 +679,12 @@ static void a_client_that_closes_shuts_both_down(void **state)
 	fake_driver_run(&f->guest.driver);
 	fake_vsock_expect(&f->guest, OP_SHUTDOWN, &f->packet);
 	assert_int_equal(f->packet.header.flags, ALL_DOWN);
+	assert_int_equal(next_fd(), fd);				      /* nothing of it is kept open */
 	fake_vsock_send_data(&f->guest, GUEST_PORT, f->host_port, "late", 4); /* in flight: no offence */
 	fake_vsock_expect_none(&f->guest);
+	fake_vsock_send_op(&f->guest, OP_CREDIT_REQUEST, GUEST_PORT, f->host_port);
+	fake_vsock_expect(&f->guest, OP_CREDIT_UPDATE, &f->packet);
+	assert_int_equal(f->packet.header.fwd_cnt, 4); /* and it does not count against the guest */
 	fake_vsock_send_op(&f->guest, OP_RST, GUEST_PORT, f->host_port); /* 5.10.6.5: the clean end */
 	fake_vsock_expect_none(&f->guest);
 	fake_vsock_send_data(&f->guest, GUEST_PORT, f->host_port, "gone", 4);
@@ -762,6 +777,10 @@ static void a_client_that_reads_no_more_is_told(void **state)
 	fake_driver_run(&f->guest.driver);
 	fake_vsock_expect(&f->guest, OP_RW, &f->packet);
 	assert_int_equal(f->packet.header.fwd_cnt, 4); /* dropped counts as forwarded */
+	fake_vsock_send_data(&f->guest, GUEST_PORT, f->host_port, "more", 4);
+	fake_vsock_send_op(&f->guest, OP_CREDIT_REQUEST, GUEST_PORT, f->host_port);
+	fake_vsock_expect(&f->guest, OP_CREDIT_UPDATE, &f->packet);
+	assert_int_equal(f->packet.header.fwd_cnt, 8);
 }
 
 static void a_guest_that_resets_ends_the_stream(void **state)
@@ -775,6 +794,60 @@ static void a_guest_that_resets_ends_the_stream(void **state)
 	assert_int_equal(read(f->host, text, sizeof(text)), 4); /* what came before is not lost */
 	expect_end_of_stream(f);
 	fake_vsock_expect_none(&f->guest);
+}
+
+/* A guest may use its port again as soon as it has ended the connection, whatever the host has yet to read.
+ */
+static void ports_are_free_once_the_guest_ended_the_connection(void **state)
+{
+	static const uint8_t data[16 * 1024];
+	struct fixture *f = *state;
+	int small = 1, fd = make_pair(f), first;
+
+	assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &small, sizeof(small)), 0);
+	f->guest.accept_fd = fd;
+	fake_vsock_send_op(&f->guest, OP_REQUEST, CLIENT_PORT, HOST_PORT);
+	fake_vsock_expect(&f->guest, OP_RESPONSE, &f->packet);
+	for (unsigned i = 0; i < 4; i++)
+		fake_vsock_send_data(&f->guest, CLIENT_PORT, HOST_PORT, data, sizeof(data));
+	fake_vsock_send_op(&f->guest, OP_RST, CLIENT_PORT, HOST_PORT);
+	first = f->host;
+	f->host = -1;
+	f->guest.accept_fd = make_pair(f);
+	fake_vsock_send_op(&f->guest, OP_REQUEST, CLIENT_PORT, HOST_PORT);
+	fake_vsock_expect(&f->guest, OP_RESPONSE, &f->packet);
+	expect_open(f);
+	close(first);
+	fake_driver_run(&f->guest.driver);
+	expect_open(f);
+	fake_vsock_expect_none(&f->guest);
+}
+
+/* Without buffers for it, what a connection has to say adds up, and comes in order. */
+static void what_is_owed_adds_up(void **state)
+{
+	struct fixture *f = *state;
+
+	establish(f);
+	f->guest.rx_held = true;
+	for (unsigned i = 0; i < 128; i++)
+		fake_vsock_send_op(&f->guest, OP_CREDIT_REQUEST, GUEST_PORT, f->host_port);
+	while (fake_vsock_receive(&f->guest, &f->packet))
+		;
+	f->guest.accept_fd = make_pair(f);
+	fake_vsock_send_op(&f->guest, OP_REQUEST, CLIENT_PORT, HOST_PORT);
+	fake_vsock_send_op(&f->guest, OP_CREDIT_REQUEST, CLIENT_PORT, HOST_PORT);
+	assert_int_equal(write(f->host, "x", 1), 1);
+	assert_int_equal(shutdown(f->host, SHUT_WR), 0);
+	fake_driver_run(&f->guest.driver);
+	fake_vsock_offer_rx(&f->guest, 0, 128);
+	fake_driver_kick(&f->guest.driver, FAKE_RX);
+	while (fake_vsock_receive(&f->guest, &f->packet) && f->packet.header.src_port != HOST_PORT)
+		; /* the first connection's are done with by its client's end, too */
+	assert_int_equal(f->packet.header.op, OP_RESPONSE);
+	fake_vsock_expect(&f->guest, OP_RW, &f->packet);
+	fake_vsock_expect(&f->guest, OP_SHUTDOWN, &f->packet);
+	fake_vsock_expect_none(&f->guest); /* all of these told the credit */
 }
 
 static void a_device_reset_ends_all_but_those_that_wait(void **state)
@@ -888,6 +961,8 @@ int main(void)
 		CASE(bytes_after_the_guest_said_no_more_reset),
 		CASE(a_client_that_reads_no_more_is_told),
 		CASE(a_guest_that_resets_ends_the_stream),
+		CASE(ports_are_free_once_the_guest_ended_the_connection),
+		CASE(what_is_owed_adds_up),
 		CASE(a_device_reset_ends_all_but_those_that_wait),
 		CASE(destroying_ends_all),
 		CASE(a_transport_reset_is_told),

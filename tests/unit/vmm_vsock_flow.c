@@ -11,7 +11,13 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { GUEST_PORT = 1024, STREAMS_MAX = 100, CHUNK = 64 * 1024, IDLE_MS = 60 };
+enum {
+	GUEST_PORT = 1024,
+	STREAMS_MAX = 100,
+	CHUNK = 64 * 1024,
+	IDLE_MS = 60,
+	SMALLEST_BUFFER = 1 /* the kernel takes more */
+};
 enum {
 	OP_REQUEST = VIRTIO_VSOCK_OP_REQUEST,
 	OP_RESPONSE = VIRTIO_VSOCK_OP_RESPONSE,
@@ -53,12 +59,16 @@ static void on_done(void *context, int status)
 	*(int *)context = status;
 }
 
-static struct stream *open_stream(struct fixture *f)
+/* send_buffer: of the device's end; the device then writes little at a time. 0: as it is. */
+static struct stream *open_stream_with(struct fixture *f, int send_buffer)
 {
 	struct stream *stream = &f->streams[f->count++];
 	int fds[2], status = 1;
 
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds), 0);
+	if (send_buffer)
+		assert_int_equal(
+			setsockopt(fds[1], SOL_SOCKET, SO_SNDBUF, &send_buffer, sizeof(send_buffer)), 0);
 	stream->host = fds[0];
 	assert_int_equal(vsock_connect(f->guest.device, GUEST_PORT, fds[1], on_done, &status), 0);
 	fake_vsock_expect(&f->guest, OP_REQUEST, &f->packet);
@@ -66,6 +76,17 @@ static struct stream *open_stream(struct fixture *f)
 	fake_vsock_send_op(&f->guest, OP_RESPONSE, GUEST_PORT, stream->host_port);
 	assert_int_equal(status, 0);
 	return stream;
+}
+
+static struct stream *open_stream(struct fixture *f)
+{
+	return open_stream_with(f, 0);
+}
+
+/* Whose host socket takes no packet whole. */
+static struct stream *open_narrow_stream(struct fixture *f)
+{
+	return open_stream_with(f, SMALLEST_BUFFER);
 }
 
 static int setup_with(void **state, uint64_t features)
@@ -485,7 +506,7 @@ static void a_hang_up_without_credit_does_not_spin(void **state)
 static void fill_to_the_brim(struct fixture *f, struct stream *stream)
 {
 	while (guest_credit(stream)) {
-		guest_send(f, stream, guest_credit(stream) < 4096 ? guest_credit(stream) : 4096);
+		guest_send(f, stream, guest_credit(stream) < 5003 ? guest_credit(stream) : 5003);
 		guest_receive(f);
 	}
 	assert_false(stream->ended);
@@ -502,6 +523,8 @@ static void a_slow_reader_holds_the_guest_back(void **state)
 	guest_send(f, other, 1000); /* nobody else is held */
 	assert_false(host_read(f, other, UINT32_MAX));
 	assert_int_equal(other->host_read, 1000);
+	host_write(f, stream, 5000); /* nor is the other way */
+	assert_int_equal(guest_receive(f), 5000);
 	while (stream->host_read < stream->sent) {
 		host_read(f, stream, CHUNK);
 		guest_receive(f);
@@ -513,10 +536,45 @@ static void a_slow_reader_holds_the_guest_back(void **state)
 	assert_idle(f);
 }
 
+/* The buffer is filled and drained around its end many times, in steps that fit neither it nor each other. */
+static void bytes_that_are_held_stay_in_order(void **state)
+{
+	enum { TOTAL = 3 * 1024 * 1024 };
+	struct fixture *f = *state;
+	struct stream *stream = open_narrow_stream(f);
+	uint32_t size = 3, least = VSOCK_BUFFER;
+	unsigned updates = 0;
+
+	for (unsigned round = 0; stream->host_read < TOTAL; round++) {
+		uint32_t length = TOTAL - stream->sent;
+
+		assert_true(round < 100000);
+		size = (size * 5 + 1) % 9973;
+		length = length < size ? length : size;
+		if (length && length <= guest_credit(stream))
+			guest_send(f, stream, length);
+		least = guest_credit(stream) < least ? guest_credit(stream) : least;
+		if (round % 5 == 0)
+			host_read(f, stream, 3 * size);
+		else if (guest_credit(stream) < 10000)
+			host_read(f, stream, 1777);
+		while (fake_vsock_receive(&f->guest, &f->packet)) {
+			assert_int_equal(f->packet.header.op, OP_CREDIT_UPDATE);
+			stream->peer_forwarded = f->packet.header.fwd_cnt;
+			updates++;
+		}
+	}
+	assert_int_equal(stream->host_read, TOTAL);
+	assert_true(least < 10000);			    /* it was full again and again */
+	assert_true(updates <= TOTAL / (VSOCK_BUFFER / 4)); /* not one for each little read */
+	assert_true(updates >= TOTAL / VSOCK_BUFFER - 1);
+	assert_idle(f);
+}
+
 static void a_byte_beyond_the_credit_resets(void **state)
 {
 	struct fixture *f = *state;
-	struct stream *stream = open_stream(f);
+	struct stream *stream = open_narrow_stream(f);
 
 	fill_to_the_brim(f, stream);
 	guest_send(f, stream, 1);
@@ -566,7 +624,7 @@ static void what_was_sent_before_a_close_arrives(void **state)
 	struct fixture *f = *state;
 
 	for (unsigned how = 0; how < 3; how++) {
-		struct stream *stream = open_stream(f);
+		struct stream *stream = open_narrow_stream(f);
 
 		fill_to_the_brim(f, stream);
 		if (how == 0) {
@@ -591,7 +649,7 @@ static void what_was_sent_before_a_close_arrives(void **state)
 static void half_closed_with_bytes_held_ends_after_them(void **state)
 {
 	struct fixture *f = *state;
-	struct stream *stream = open_stream(f);
+	struct stream *stream = open_narrow_stream(f);
 
 	fill_to_the_brim(f, stream);
 	send_op(f, stream, OP_SHUTDOWN, VIRTIO_VSOCK_SHUTDOWN_SEND);
@@ -606,7 +664,7 @@ static void half_closed_with_bytes_held_ends_after_them(void **state)
 static void a_reader_that_leaves_with_bytes_held_is_forgotten(void **state)
 {
 	struct fixture *f = *state;
-	struct stream *stream = open_stream(f);
+	struct stream *stream = open_narrow_stream(f);
 
 	fill_to_the_brim(f, stream);
 	close(stream->host);
@@ -623,7 +681,7 @@ static void a_reader_that_leaves_with_bytes_held_is_forgotten(void **state)
 static void a_reader_that_leaves_after_the_guest_ends_it(void **state)
 {
 	struct fixture *f = *state;
-	struct stream *stream = open_stream(f);
+	struct stream *stream = open_narrow_stream(f);
 
 	fill_to_the_brim(f, stream);
 	send_op(f, stream, OP_SHUTDOWN, VIRTIO_VSOCK_SHUTDOWN_RCV | VIRTIO_VSOCK_SHUTDOWN_SEND);
@@ -698,6 +756,7 @@ int main(void)
 		CASE(a_hang_up_without_credit_does_not_spin),
 		CASE(a_slow_reader_holds_the_guest_back),
 		CASE_WITHOUT_EVENT_INDEX(a_slow_reader_holds_the_guest_back),
+		CASE(bytes_that_are_held_stay_in_order),
 		CASE(a_byte_beyond_the_credit_resets),
 		CASE(a_credit_request_is_answered),
 		CASE(updates_come_in_time_and_not_too_often),
