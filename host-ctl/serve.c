@@ -128,6 +128,7 @@ static struct pool *make_pool(struct serve *serve)
 			.socket_directory = serve->runtime.sockets,
 			.uid_base = options->uid_base,
 			.boot_timeout_ms = options->boot_timeout_ms,
+			.rehearsals = options->rehearsals,
 			.cgroups = &serve->cgroups,
 			.loop = serve->loop}};
 

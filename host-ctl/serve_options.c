@@ -23,6 +23,7 @@ enum option {
 	OPTION_MEM,
 	OPTION_UID_BASE,
 	OPTION_BOOT_TIMEOUT,
+	OPTION_REHEARSALS,
 	OPTION_VMM,
 	OPTION_KVM,
 	OPTION_KERNEL,
@@ -63,6 +64,10 @@ static const struct {
 		"VM in slot n runs as uid and gid N + n; 1 to 2147483647 (default 700000)"},
 	[OPTION_BOOT_TIMEOUT] = {{"boot-timeout-ms", 0, true, false}, "N",
 		"a VM that is not warm by then is ended, 100 to 3600000 (default 30000)"},
+	[OPTION_REHEARSALS] = {{"rehearsals", 0, true, false}, "N",
+		"sample commands that each VM runs before it counts as warm, 0 to 8; the first makes a later "
+		"command's "
+		"start many times faster (default 1)"},
 	[OPTION_VMM] = {{"vmm", 0, true, false}, "PATH", "the vmm's executable"},
 	[OPTION_KVM] = {{"kvm", 0, true, false}, "PATH", "the KVM device (default /dev/kvm)"},
 	[OPTION_KERNEL] = {{"kernel", 0, true, false}, "PATH", "guest kernel, vmlinux"},
@@ -251,6 +256,8 @@ static int set_value(struct serve_options *options, enum option option, const ch
 		return set_unsigned(option, value, 1, INT_MAX, &options->uid_base, error);
 	case OPTION_BOOT_TIMEOUT:
 		return set_number(option, value, 100, 3600 * 1000, &options->boot_timeout_ms, error);
+	case OPTION_REHEARSALS:
+		return set_unsigned(option, value, 0, SERVE_REHEARSALS_MAX, &options->rehearsals, error);
 	case OPTION_READY_FD:
 		return set_ready_fd(options, value, error);
 	case OPTION_VERBOSE:
@@ -315,6 +322,7 @@ static void set_defaults(struct serve_options *options)
 		.memory_bytes = UINT64_C(128) << 20,
 		.boot_timeout_ms = VM_BOOT_TIMEOUT_MS,
 		.target = SERVE_POOL_DEFAULT,
+		.rehearsals = SERVE_REHEARSALS_DEFAULT,
 		.vms_max = SERVE_VMS_DEFAULT,
 		.starts_max = cpus < 1		       ? 1
 			      : cpus > POOL_TARGET_MAX ? POOL_TARGET_MAX

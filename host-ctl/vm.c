@@ -33,7 +33,9 @@ static const struct {
 	[VM_BOOTING] = {"starting", "the guest's agent to say hello", TO(VM_HELLO) | TO(VM_ENDING)},
 	[VM_HELLO] = {"starting", "the agent's hello on its stream", TO(VM_IDENTITY) | TO(VM_ENDING)},
 	[VM_IDENTITY] = {"starting", "the agent to take its identity", TO(VM_CONNECTING) | TO(VM_ENDING)},
-	[VM_CONNECTING] = {"starting", "a stream to the agent", TO(VM_WARM) | TO(VM_ENDING)},
+	[VM_CONNECTING] = {"starting", "a stream to the agent",
+		TO(VM_REHEARSING) | TO(VM_WARM) | TO(VM_ENDING)},
+	[VM_REHEARSING] = {"starting", "the sample command to end", TO(VM_CONNECTING) | TO(VM_ENDING)},
 	[VM_WARM] = {"warm", "a run", TO(VM_BUSY) | TO(VM_ENDING)},
 	[VM_BUSY] = {"busy", "the run to end", TO(VM_ENDING)},
 	[VM_ENDING] = {"ending", "the process to end", 0},
@@ -105,6 +107,7 @@ static void destroy(struct vm *vm)
 	drop(&vm->group_source, &vm->group_events);
 	loop_remove(vm->timer);
 	frame_reader_finish(&vm->agent_reader);
+	frame_reader_finish(&vm->session_reader);
 	socket_path(vm, path);
 	unlink(path);
 	if (vm->group >= 0)
@@ -298,10 +301,27 @@ static void session_ready(void *context, uint32_t events)
 
 	if (vm->session_events)
 		vm->session_events->ready(vm->session_context, events);
+	else if (vm->state == VM_REHEARSING)
+		vm_rehearsal_ready(vm);
 	else if (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR))
 		vm_lose(vm, "the guest closed its session stream while warm");
 	else
 		vm_end(vm, "the guest wrote to its session stream while warm");
+}
+
+static void become_warm(struct vm *vm)
+{
+	loop_set_timer(vm->timer, 0);
+	cgroup_set_weight(vm->config->cgroups, vm->group, VM_WEIGHT);
+	vm->warm_ns = clock_now();
+	vm->booted = true;
+	vm_move(vm, VM_WARM);
+	vm->events->warm(vm->context, vm);
+}
+
+void vm_close_session(struct vm *vm)
+{
+	drop(&vm->session_source, &vm->session);
 }
 
 void vm_set_session(struct vm *vm, int fd)
@@ -310,14 +330,14 @@ void vm_set_session(struct vm *vm, int fd)
 	vm->session_source = loop_add_fd(vm->config->loop, fd, EPOLLIN | EPOLLRDHUP, session_ready, vm);
 	if (!vm->session_source) {
 		vm_end(vm, "the daemon cannot watch its stream: out of memory");
-		return;
+	} else if (vm->rehearsed == vm->config->rehearsals) {
+		become_warm(vm);
+	} else {
+		vm->rehearsed++;
+		vm_move(vm, VM_REHEARSING);
+		if (vm_rehearsal_start(vm) < 0)
+			vm_lose(vm, "the agent's stream took no sample command");
 	}
-	loop_set_timer(vm->timer, 0);
-	cgroup_set_weight(vm->config->cgroups, vm->group, VM_WEIGHT);
-	vm->warm_ns = clock_now();
-	vm->booted = true;
-	vm_move(vm, VM_WARM);
-	vm->events->warm(vm->context, vm);
 }
 
 void vm_take(struct vm *vm, const struct vm_session_events *events, void *context)

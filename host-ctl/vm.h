@@ -4,14 +4,18 @@
  *
  *             EVENT_STATE      EVENT_STREAM       HELLO         IDENTITY_DONE     CONNECT replied
  *   LAUNCHED ────────────▶ BOOTING ──────▶ HELLO ──────▶ IDENTITY ──────▶ CONNECTING ──────▶ WARM
- *       │                     │              │               │                 │               │ vm_take
- *       │                     │              │               │                 │               ▼
- *       ├─────────────────────┴──────────────┴───────────────┴─────────────────┴──────────── BUSY
- *       ▼   vm_end, boot time-out, the process died, the guest broke the protocol              │
- *     ENDING ◀────────────────────────────────────────────────────────────────────────────────┘
+ *       │                     │              │               │              ▲    │ rehearsals    │ vm_take
+ *       │                     │              │               │         EXIT │    ▼ left          ▼
+ *       │                     │              │               │            REHEARSING           BUSY
+ *       ├─────────────────────┴──────────────┴───────────────┴─────────────────┴─────────────────┤
+ *       ▼   vm_end, boot time-out, the process died, the guest broke the protocol                │
+ *     ENDING ◀───────────────────────────────────────────────────────────────────────────────────┘
  *       │   process reaped (`ended` is called), cgroup gone, session released (`gone` is called)
  *       ▼
  *     freed
+ *
+ * A rehearsal is a small command of the daemon's own, run the way that a user's will be: what it reads and
+ * touches, in guest and vmm, a user's command finds in memory. How it ends does not matter.
  *
  * A VM that was BUSY only ever goes to ENDING: it is never handed out twice. Nothing of a user's reaches a
  * guest before IDENTITY_DONE.
@@ -54,6 +58,7 @@ enum vm_state {
 	VM_HELLO,
 	VM_IDENTITY,
 	VM_CONNECTING,
+	VM_REHEARSING,
 	VM_WARM,
 	VM_BUSY,
 	VM_ENDING,
@@ -69,6 +74,7 @@ struct vm_config {
 	const char *socket_directory; /* of control sockets */
 	uid_t uid_base;		      /* VM in slot n runs as uid_base + n */
 	uint64_t boot_timeout_ms;
+	unsigned int rehearsals; /* sample commands before a VM counts as warm */
 	struct cgroup_tree *cgroups;
 	struct loop *loop;
 };
@@ -111,7 +117,8 @@ struct vm {
 	int pidfd, control, agent, session, errors, group, group_events;
 	struct loop_source *pidfd_source, *control_source, *agent_source, *session_source, *errors_source;
 	struct loop_source *group_source, *timer;
-	struct frame_reader agent_reader;
+	struct frame_reader agent_reader, session_reader; /* the latter for a rehearsal */
+	unsigned int rehearsed;
 	uint32_t sequence;
 	struct tail tail;
 	bool said_ended;		    /* EVENT_STATE ended came, with */

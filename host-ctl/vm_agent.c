@@ -179,12 +179,15 @@ static void handle_hello(struct vm *vm, const struct frame *frame)
 		vm_move(vm, VM_IDENTITY);
 }
 
-static int request_session(struct vm *vm)
+void vm_connect_session(struct vm *vm)
 {
 	struct vmm_message message = {
 		.type = VMM_CONNECT, .sequence = ++vm->sequence, .arg0 = AGENT_GUEST_PORT};
 
-	return io_send_fds(vm->control, &message, sizeof message, NULL, 0);
+	if (io_send_fds(vm->control, &message, sizeof message, NULL, 0) < 0)
+		vm_lose(vm, "the vmm takes no request");
+	else
+		vm_move(vm, VM_CONNECTING);
 }
 
 static void handle_identity_done(struct vm *vm, const struct frame *frame)
@@ -208,10 +211,7 @@ static void handle_identity_done(struct vm *vm, const struct frame *frame)
 		vm_end(vm, cause);
 		return;
 	}
-	if (request_session(vm) < 0)
-		vm_lose(vm, "the vmm takes no request");
-	else
-		vm_move(vm, VM_CONNECTING);
+	vm_connect_session(vm);
 }
 
 static void handle_frame(struct vm *vm, const struct frame *frame)

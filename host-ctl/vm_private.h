@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Between vm.c (life and death) and vm_agent.c (the way to a warm VM). */
+/* Between vm.c (life and death), vm_agent.c and vm_rehearsal.c (the way to a warm VM). */
 #ifndef HOST_CTL_VM_PRIVATE_H
 #define HOST_CTL_VM_PRIVATE_H
 
@@ -12,7 +12,15 @@ void vm_move(struct vm *vm, enum vm_state next);
 void vm_control_ready(struct vm *vm);
 /* Reads what the agent says on the stream it opened. */
 void vm_agent_ready(struct vm *vm, uint32_t events);
-/* Adopts the connected session stream: CONNECTING to WARM. fd becomes the VM's. */
+/* Asks the vmm for a stream to the agent: to CONNECTING. */
+void vm_connect_session(struct vm *vm);
+/* Adopts the connected session stream: CONNECTING to REHEARSING or WARM. fd becomes the VM's. */
 void vm_set_session(struct vm *vm, int fd);
+/* Closes the session stream of a VM that is not BUSY. */
+void vm_close_session(struct vm *vm);
+/* Sends the sample command on the session stream. 0 or -errno. */
+int vm_rehearsal_start(struct vm *vm);
+/* Reads what comes of it; at its end, the stream is closed and the next one asked for. */
+void vm_rehearsal_ready(struct vm *vm);
 
 #endif

@@ -304,7 +304,7 @@ static bool run_unstarted(struct fake *fake, const char *command)
 {
 	struct agent_status refusal = {.status = EPERM, .text_length = 7};
 
-	if (!strcmp(command, "refuse"))
+	if (!strcmp(command, "refuse") || (!strcmp(command, "sh") && told(fake, "sample-refused")))
 		frame_write(fake->session, AGENT_ERROR, &refusal, sizeof refusal, "not now", 7);
 	else if (!strcmp(command, "no-such-command"))
 		put_exit(fake, AGENT_FAILED_TO_START, ENOENT, AGENT_STEP_EXEC);
@@ -320,6 +320,10 @@ static bool run_unstarted(struct fake *fake, const char *command)
 static void run_started(
 	struct fake *fake, const char *command, const char *next, uint32_t count, struct frame_reader *reader)
 {
+	if (!strcmp(command, "sh") && told(fake, "sample-dies"))
+		end(fake, VMM_END_PANIC, "in the sample command");
+	if (!strcmp(command, "sh") && told(fake, "sample-hangs"))
+		pause();
 	if (!strcmp(command, "echo"))
 		do_echo(fake, next, count);
 	else if (!strcmp(command, "exit"))
@@ -330,7 +334,7 @@ static void run_started(
 		put_exit(fake, AGENT_OUT_OF_MEMORY, SIGKILL, 0);
 	else if (!strcmp(command, "timeout"))
 		put_exit(fake, AGENT_TIMED_OUT, 0, 0);
-	else if (!strcmp(command, "cat"))
+	else if (!strcmp(command, "cat") || !strcmp(command, "sh"))
 		do_cat(fake, reader);
 	else if (!strcmp(command, "flood"))
 		do_flood(fake, next);
@@ -386,8 +390,7 @@ static void serve_session(struct fake *fake)
 	free(strings);
 	frame_reader_finish(&reader);
 	/* As a guest does: the stream is closed after the terminal frame, the VM goes on. */
-	close(fake->session);
-	pause();
+	fd_close(&fake->session);
 }
 
 /* --- life --- */
@@ -420,12 +423,21 @@ static void boot(struct fake *fake)
 		open_stream(fake, (struct vmm_message){.type = VMM_EVENT_STREAM, .arg0 = AGENT_HOST_PORT});
 	greet(fake);
 	take_identity(fake);
-	wait_for_connect(fake);
-	if (told(fake, "warm-write"))
-		put_started(fake);
-	if (told_number(fake, "warm-panic:") >= 0) {
-		pause_ms(told_number(fake, "warm-panic:"));
-		end(fake, VMM_END_PANIC, "while warm");
+}
+
+/* The first session is the daemon's sample command, the second is to be a user's. */
+static void serve(struct fake *fake)
+{
+	for (int session = 0;; session++) {
+		wait_for_connect(fake);
+		fake->offset[0] = fake->offset[1] = 0;
+		if (session > 0 && told(fake, "warm-write"))
+			put_started(fake);
+		if (session > 0 && told_number(fake, "warm-panic:") >= 0) {
+			pause_ms(told_number(fake, "warm-panic:"));
+			end(fake, VMM_END_PANIC, "while warm");
+		}
+		serve_session(fake);
 	}
 }
 
@@ -443,6 +455,6 @@ int main(int argc, char **argv)
 	if (fake.control < 0)
 		fail("accept");
 	boot(&fake);
-	serve_session(&fake);
+	serve(&fake);
 	return 0;
 }

@@ -260,6 +260,7 @@ static void test_option_refusals(void **state)
 		{"--mem", "4G", "--mem is a size from 16M to 3G, not '4G'"},
 		{"--uid-base", "0", "--uid-base is a number from 1 to 2147483647, not '0'"},
 		{"--boot-timeout-ms", "99", "--boot-timeout-ms is a number from 100 to 3600000, not '99'"},
+		{"--rehearsals", "9", "--rehearsals is a number from 0 to 8, not '9'"},
 		{"--limits", "none", "--limits is required or available, not 'none'"},
 		{"--group", "no-such-group", "--group: there is no group 'no-such-group'"},
 		{"--ready-fd", "1000000", "--ready-fd 1000000 is not an open fd"},
@@ -292,6 +293,7 @@ static void test_option_defaults(void **state)
 	assert_int_equal(options.memory_bytes, 256 << 20);
 	assert_int_equal(options.target, 2);
 	assert_int_equal(options.queue_max, 64);
+	assert_int_equal(options.rehearsals, 1);
 	assert_true(options.limits_required);
 	assert_int_equal(options.ready_fd, -1);
 }

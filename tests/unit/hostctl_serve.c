@@ -200,7 +200,7 @@ static void test_a_vm_is_used_once(void **state)
 
 static void test_empty_pool_boots_on_demand(void **state)
 {
-	static char *const options[] = {"--pool", "0", NULL};
+	static char *const options[] = {"--pool", "0", "--rehearsals", "0", NULL};
 	struct daemon daemon;
 	struct answer answer;
 
@@ -314,6 +314,8 @@ static void test_starts_that_fail(void **state)
 		{"identity-refused",
 			"the agent could not take its identity: entropy: Operation not permitted"},
 		{"no-connect", "no stream to the agent: Connection refused"},
+		{"sample-refused", "the agent refused the sample command"},
+		{"sample-dies", "the guest's kernel panicked: in the sample command"},
 	};
 
 	(void)state;
@@ -351,6 +353,7 @@ static void test_guests_that_say_nothing(void **state)
 		{"silent",
 			"not ready within 300 ms: still waiting for the vmm to answer on its control socket"},
 		{"mute", "not ready within 300 ms: still waiting for the guest's agent to say hello"},
+		{"sample-hangs", "not ready within 300 ms: still waiting for the sample command to end"},
 	};
 
 	(void)state;
