@@ -217,9 +217,10 @@ static int set_limits(struct serve_options *options, const char *value, char *er
 static int set_memory(struct serve_options *options, const char *value, char *error)
 {
 	options->memory = value;
-	if (!parse_size(value, SERVE_MEMORY_MIN, SERVE_MEMORY_MAX, &options->memory_bytes))
+	if (!parse_size(value, SERVE_MEMORY_MIN, SERVE_MEMORY_MAX, &options->memory_bytes) &&
+		options->memory_bytes % SERVE_MEMORY_UNIT == 0)
 		return 0;
-	return bad_number(OPTION_MEM, value, "a size from 16M to 3G", error);
+	return bad_number(OPTION_MEM, value, "a size from 16M to 3G in whole MiB", error);
 }
 
 static int set_ready_fd(struct serve_options *options, const char *value, char *error)
