@@ -4,8 +4,15 @@ $(BUILD)/bench/%: tests/bench/%.c
 	@mkdir -p $(@D)
 	@$(MUSL_CC) $(filter-out -MMD -MP,$(MUSL_CFLAGS)) $(MUSL_LDFLAGS) -s -o $@ $<
 
-.PHONY: bench-boot
+# $(call where-kvm-is,limit,command): here, or in the lab where /dev/kvm is not sound.
+where-kvm-is = if $(BUILD)/host-ctl/host-ctl doctor --kvm-only >/dev/null 2>&1; then $(2); \
+	else tests/lab/run --limit $(1) --memory 6144 -- $(2); fi
+
+.PHONY: bench-boot bench-exits
 ## make bench-boot  boot to init: vmm against qemu's microvm, alternating (ROUNDS=)
 bench-boot: all kernel images lab-prepare $(BENCH_BINS)
-	@if $(BUILD)/host-ctl/host-ctl doctor --kvm-only >/dev/null 2>&1; then tests/bench/boot $(ROUNDS); \
-	 else tests/lab/run --limit 1200 --memory 6144 -- tests/bench/boot $(ROUNDS); fi
+	@$(call where-kvm-is,1200,tests/bench/boot $(ROUNDS))
+
+## make bench-exits  VM exits from vmm's start to the agent's hello, by reason and device
+bench-exits: all kernel images lab-prepare
+	@$(call where-kvm-is,300,tests/bench/exits)
