@@ -31,7 +31,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { SCRIPT_MAX = 256, CHUNK = 32 * 1024 };
+enum { SCRIPT_MAX = 256, CHUNK = 32 * 1024, LIFE_SECONDS = 120 };
 
 struct fake {
 	int control, agent, session;
@@ -450,6 +450,8 @@ int main(int argc, char **argv)
 
 	if (io_pread_full(kernel, fake.script, sizeof fake.script - 1, 0) < 0)
 		fail("script");
+	/* A test that fails does not leave it for ever. */
+	alarm(LIFE_SECONDS);
 	poll(&wait, 1, -1);
 	fake.control = accept(listener, NULL, NULL);
 	if (fake.control < 0)
