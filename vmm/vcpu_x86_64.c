@@ -5,7 +5,8 @@
  * CPUID is what KVM supports, but for: the APIC id and the topology, which KVM passes on from the host CPU
  * that the call happened to run on; the hypervisor bit, without which a guest looks for no kvm-clock; the
  * deadline timer, which KVM emulates but never advertises (there is no PIT to calibrate another timer by);
- * and the invariant TSC, hidden so that guests keep to kvm-clock, which survives a restore.
+ * the invariant TSC, hidden so that guests keep to kvm-clock, which survives a restore; and virtualization
+ * (VMX, SVM): KVM refuses a guest's VMXON or EFER.SVME then, and with them its largest piece of emulation.
  */
 #include "vmm/boot_x86_64.h"
 #include "vmm/vcpu.h"
@@ -26,6 +27,8 @@ enum {
 	FEATURES_EBX_ID_SHIFT = 24,
 	FEATURES_EDX_HTT = 1 << 28,
 	FEATURES_ECX_TSC_DEADLINE = 1 << 24,
+	FEATURES_ECX_VMX = 1 << 5,
+	AMD_FEATURES_ECX_SVM = 1 << 2,
 	POWER_EDX_INVARIANT_TSC = 1 << 8,
 	TOPOLOGY_LEVELS = 2,
 	TOPOLOGY_THREAD = 1 << 8, /* ECX: the level's type, over its number */
@@ -37,6 +40,7 @@ enum {
 	MTRR_ENABLE = 1 << 11,
 	MTRR_WRITE_BACK = 6,
 };
+#define LEAF_AMD_FEATURES 0x80000001u
 #define LEAF_POWER 0x80000007u
 #define LEAF_AMD_TOPOLOGY 0x8000001eu
 #define FEATURES_ECX_HYPERVISOR (1u << 31)
@@ -129,10 +133,13 @@ static void adapt_entry(struct kvm_cpuid_entry2 *entry, unsigned id, unsigned cp
 		entry->ebx &= FEATURES_EBX_KEEP;
 		entry->ebx |= cpus << FEATURES_EBX_CPUS_SHIFT | id << FEATURES_EBX_ID_SHIFT;
 		entry->ecx |= FEATURES_ECX_HYPERVISOR;
-		entry->ecx &= ~(uint32_t)FEATURES_ECX_TSC_DEADLINE;
+		entry->ecx &= ~(uint32_t)(FEATURES_ECX_TSC_DEADLINE | FEATURES_ECX_VMX);
 		entry->ecx |= tsc_deadline ? FEATURES_ECX_TSC_DEADLINE : 0;
 		entry->edx &= ~(uint32_t)FEATURES_EDX_HTT;
 		entry->edx |= cpus > 1 ? FEATURES_EDX_HTT : 0;
+		break;
+	case LEAF_AMD_FEATURES:
+		entry->ecx &= ~(uint32_t)AMD_FEATURES_ECX_SVM;
 		break;
 	case LEAF_POWER:
 		entry->edx &= ~(uint32_t)POWER_EDX_INVARIANT_TSC;

@@ -6,13 +6,14 @@
 #include <linux/kvm.h>
 #include <string.h>
 
-enum { ENTRIES = 5 };
+enum { ENTRIES = 6 };
 
-/* What a host might say: its own APIC id (0x2a), its topology, an invariant TSC. */
+/* What a host might say: its own APIC id (0x2a), its topology, an invariant TSC, nested virtualization. */
 static const struct kvm_cpuid_entry2 host[ENTRIES] = {
 	{.function = 0x0, .eax = 0x1f, .ebx = 0x11111111},
-	{.function = 0x1, .eax = 0x22222222, .ebx = 0x2a102233, .ecx = 1 << 21, .edx = 0x10000001},
+	{.function = 0x1, .eax = 0x22222222, .ebx = 0x2a102233, .ecx = 1 << 21 | 1 << 5, .edx = 0x10000001},
 	{.function = 0xb, .edx = 0x2a},
+	{.function = 0x80000001, .ecx = 0x67, .edx = 0x2c100800},
 	{.function = 0x80000007, .eax = 1, .edx = 0x1ff},
 	{.function = 0x8000001e, .eax = 0x2a, .ebx = 7},
 };
@@ -89,6 +90,18 @@ static void guests_see_a_hypervisor_and_no_invariant_tsc(void **state)
 	assert_true(find(&list, 1, 0)->ecx == (1u << 31 | 1u << 21));
 }
 
+/* What is not shown KVM does not do: no guest of a guest. */
+static void guests_see_no_virtualization(void **state)
+{
+	union list list;
+
+	(void)state;
+	adapt(&list, 0, 1, true);
+	assert_int_equal(find(&list, 1, 0)->ecx & 1 << 5, 0);
+	assert_int_equal(find(&list, 0x80000001, 0)->ecx, 0x63);
+	assert_int_equal(find(&list, 0x80000001, 0)->edx, 0x2c100800);
+}
+
 static void the_rest_is_kept_and_nothing_is_invented(void **state)
 {
 	union list list;
@@ -109,6 +122,7 @@ int main(void)
 		cmocka_unit_test(the_host_cpu_does_not_show),
 		cmocka_unit_test(each_vcpu_has_its_id),
 		cmocka_unit_test(guests_see_a_hypervisor_and_no_invariant_tsc),
+		cmocka_unit_test(guests_see_no_virtualization),
 		cmocka_unit_test(the_rest_is_kept_and_nothing_is_invented),
 	};
 
