@@ -57,7 +57,7 @@ int frame_reader_fill(struct frame_reader *reader, int fd)
 	if (reader->end == reader->capacity)
 		return -ENOBUFS;
 	do
-		n = read(fd, reader->buffer + reader->end, reader->capacity - reader->end);
+		n = recv(fd, reader->buffer + reader->end, reader->capacity - reader->end, reader->flags);
 	while (n < 0 && errno == EINTR);
 	if (n < 0)
 		return -errno;
@@ -209,7 +209,7 @@ int frame_queue_flush(struct frame_queue *queue, int fd)
 {
 	while (queue->start < queue->end) {
 		size_t length = queue->end - queue->start;
-		ssize_t n = send(fd, queue->buffer + queue->start, length, MSG_NOSIGNAL);
+		ssize_t n = send(fd, queue->buffer + queue->start, length, MSG_NOSIGNAL | MSG_DONTWAIT);
 
 		if (n < 0 && errno == EINTR)
 			continue;

@@ -17,14 +17,16 @@ struct frame {
 };
 
 /*
- * Reads frames from a non-blocking stream. The buffer grows from FRAME_READER_START to at most one
- * largest frame, and only when a header announces a larger one that is within `maximum`.
+ * Reads frames from a non-blocking stream socket; from one that its other holder may make blocking, with
+ * MSG_DONTWAIT in flags. The buffer grows from FRAME_READER_START to at most one largest frame, and only when
+ * a header announces a larger one that is within `maximum`.
  */
 struct frame_reader {
 	uint8_t *buffer;
 	size_t capacity;
 	size_t start, end; /* unread bytes */
 	uint32_t maximum;  /* longest payload accepted */
+	int flags;	   /* of recv(2) for each fill; 0 from init */
 };
 enum { FRAME_READER_START = 16 * 1024 };
 
@@ -61,8 +63,8 @@ size_t frame_queue_room(const struct frame_queue *queue);
  * (nothing is queued), -ENOMEM. */
 int frame_queue_put(struct frame_queue *queue, uint8_t type, const void *head, size_t head_length,
 	const void *tail, size_t tail_length);
-/* Writes what it can. 0: empty now; 1: more waits for EPOLLOUT; -errno (-EPIPE: peer gone). Never raises
- * SIGPIPE on sockets. */
+/* Writes what it can to a socket, and waits on none. 0: empty now; 1: more waits for EPOLLOUT; -errno
+ * (-EPIPE: peer gone). Never raises SIGPIPE. */
 int frame_queue_flush(struct frame_queue *queue, int fd);
 
 /* Writes one frame to a blocking or an empty stream at once. 0 or -errno; -EAGAIN means nothing was written.

@@ -5,6 +5,7 @@
 #include "common/frame.h"
 #include "common/io.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -160,6 +161,29 @@ static void queue_tells_a_peer_that_left(void **state)
 	frame_queue_finish(&queue);
 }
 
+/* Whoever holds the other end may hold this one too, and make it block. */
+static void a_stream_made_blocking_is_not_waited_for(void **state)
+{
+	enum { MORE_THAN_A_SOCKET_HOLDS = 64 * 1024 * 1024 };
+	struct pair *pair = *state;
+	struct frame_reader reader;
+	struct frame_queue queue;
+	uint8_t *data = calloc(1, AGENT_FRAME_MAX);
+
+	assert_int_equal(fcntl(pair->fds[0], F_SETFL, 0), 0);
+	assert_int_equal(fcntl(pair->fds[1], F_SETFL, 0), 0);
+	assert_int_equal(frame_reader_init(&reader, AGENT_FRAME_MAX), 0);
+	reader.flags = MSG_DONTWAIT;
+	assert_int_equal(frame_reader_fill(&reader, pair->fds[1]), -EAGAIN);
+	frame_queue_init(&queue, MORE_THAN_A_SOCKET_HOLDS);
+	while (frame_queue_put(&queue, AGENT_STDIN, data, AGENT_FRAME_MAX, NULL, 0) == 0)
+		;
+	assert_int_equal(frame_queue_flush(&queue, pair->fds[0]), 1);
+	frame_queue_finish(&queue);
+	frame_reader_finish(&reader);
+	free(data);
+}
+
 /* A NEW with the given strings ("\0" within), its counts patched by the case. */
 struct new_case {
 	const char *name;
@@ -259,6 +283,8 @@ int main(void)
 		cmocka_unit_test(malformed_headers_are_refused),
 		cmocka_unit_test_setup_teardown(stream_end_within_a_frame_is_told, make_pair, free_pair),
 		cmocka_unit_test_setup_teardown(queue_tells_a_peer_that_left, make_pair, free_pair),
+		cmocka_unit_test_setup_teardown(
+			a_stream_made_blocking_is_not_waited_for, make_pair, free_pair),
 		cmocka_unit_test(new_is_parsed_or_refused_by_name),
 		cmocka_unit_test(strings_over_their_limit_are_refused),
 	};
