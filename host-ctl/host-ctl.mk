@@ -22,4 +22,4 @@ $(FAKE_VMM): $(BUILD)/host/tests/fake-vmm/fake_vmm.o $(patsubst %.c,$(BUILD)/hos
 	@mkdir -p $(@D)
 	@echo "  LD $@"
 	@$(CC) -static -o $@ $^
-$(BUILD)/san/tests/unit/hostctl_serve $(BUILD)/san/tests/unit/hostctl_stream $(BUILD)/san/tests/unit/hostctl_vm: | $(FAKE_VMM)
+$(patsubst %,$(BUILD)/san/tests/unit/hostctl_%,hostile serve stream vm): | $(FAKE_VMM)

@@ -76,6 +76,7 @@ static void set_limit(int resource, rlim_t value)
 static void drop_privileges(const struct launch *launch)
 {
 	set_limit(RLIMIT_NOFILE, launch->files_max);
+	set_limit(RLIMIT_FSIZE, launch->file_bytes_max);
 	set_limit(RLIMIT_CORE, 0);
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
 		fail("setting no_new_privs");
@@ -93,6 +94,7 @@ static void reset_signals(void)
 	sigset_t none;
 
 	signal(SIGPIPE, SIG_DFL);
+	signal(SIGXFSZ, SIG_IGN);
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
 }

@@ -28,6 +28,8 @@ struct launch {
 	uid_t uid;
 	gid_t gid;
 	uint64_t files_max; /* RLIMIT_NOFILE */
+	/* RLIMIT_FSIZE: a write beyond it fails with EFBIG, and SIGXFSZ is ignored. */
+	uint64_t file_bytes_max;
 };
 
 /* 0 with *pid and *pidfd (the caller's, CLOEXEC) set, or -errno of clone3. The environment is empty. */

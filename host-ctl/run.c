@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/socket.h>
 
 #define TO(state) (1u << (state))
 
@@ -425,6 +426,7 @@ int run_start(struct run *run, struct vm *vm, const struct run_request *request,
 		.input_ended = !request->input_streams};
 	frame_queue_init(&run->to_guest, RUN_INPUT_QUEUE);
 	status = frame_reader_init(&run->reader, sizeof(struct agent_output) + AGENT_DATA_MAX);
+	run->reader.flags = MSG_DONTWAIT;
 	if (!status)
 		status = queue_request(run, request);
 	if (!status)

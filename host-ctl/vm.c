@@ -209,7 +209,9 @@ static void process_ended(void *context, uint32_t events)
 		return;
 	if (!vm->killed && vm->control >= 0)
 		vm_control_ready(vm);
-	while (tail_read(&vm->tail, vm->errors) > 0)
+	/* Not to its end: a child of the vmm may go on writing, until its cgroup is killed. */
+	for (int reads = 0; reads < VM_ERRORS_MAX / TAIL_READ && tail_read(&vm->tail, vm->errors) > 0;
+		reads++)
 		;
 	vm->reaped = true;
 	compose_cause(vm, &info);
@@ -449,13 +451,16 @@ static int open_errors(struct vm *vm, int *writer)
 static int add_sources(struct vm *vm)
 {
 	struct loop *loop = vm->config->loop;
+	int status;
 
 	vm->control_source = loop_add_fd(loop, vm->control, EPOLLIN, control_ready, vm);
 	vm->errors_source = loop_add_fd(loop, vm->errors, EPOLLIN, errors_ready, vm);
 	vm->timer = loop_add_timer(loop, time_is_up, vm);
 	if (!vm->control_source || !vm->errors_source || !vm->timer)
 		return -errno;
-	return frame_reader_init(&vm->agent_reader, sizeof(struct agent_hello) + AGENT_TEXT_MAX);
+	status = frame_reader_init(&vm->agent_reader, sizeof(struct agent_hello) + AGENT_TEXT_MAX);
+	vm->agent_reader.flags = MSG_DONTWAIT;
+	return status;
 }
 
 static int launch(struct vm *vm, const struct parcel *parcel)
@@ -478,6 +483,7 @@ static int launch(struct vm *vm, const struct parcel *parcel)
 		.uid = config->uid_base + vm->slot,
 		.gid = (gid_t)(config->uid_base + vm->slot),
 		.files_max = VM_FILES_MAX,
+		.file_bytes_max = VM_SERIAL_MAX,
 	};
 
 	snprintf(cid, sizeof cid, "%u", 3 + vm->slot);

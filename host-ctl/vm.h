@@ -22,7 +22,9 @@
  *
  * The guest and, to a degree, the vmm are hostile: a message of a wrong size, type or order, or an unasked
  * byte on a warm session stream, ends that VM with the cause named; nothing else is touched. What they send
- * is bounded by VM_CONTROL_BURST messages a turn, AGENT_FRAME_MAX a frame, and TAIL_BYTES of log.
+ * is bounded by VM_CONTROL_BURST messages a turn, AGENT_FRAME_MAX a frame, TAIL_BYTES of log, VM_WARNINGS_MAX
+ * lines of warnings, VM_STRAYS_MAX streams that nobody wants, and VM_SERIAL_MAX bytes of a serial log. What
+ * they send as a stream is one, and no call on it waits.
  */
 #ifndef HOST_CTL_VM_H
 #define HOST_CTL_VM_H
@@ -48,6 +50,10 @@ enum {
 	VM_PIDS_MAX = 64,   /* threads of one vmm */
 	VM_FILES_MAX = 128, /* open fds of one vmm */
 	VM_CONTROL_BURST = 16,
+	VM_STRAYS_MAX = 1024,		 /* streams that a guest opens to ports where nobody is */
+	VM_WARNINGS_MAX = 32,		 /* lines of a HELLO that are logged */
+	VM_ERRORS_MAX = 64 * 1024,	 /* a pipe of it, read after the end of the process */
+	VM_SERIAL_MAX = 4 * 1024 * 1024, /* bytes of a serial log; what comes later is dropped */
 	VM_BOOT_TIMEOUT_MS = 30 * 1000,
 	VM_EXIT_GRACE_MS = 2000, /* for a vmm whose streams have ended to exit, and so say why */
 };
@@ -118,7 +124,7 @@ struct vm {
 	struct loop_source *pidfd_source, *control_source, *agent_source, *session_source, *errors_source;
 	struct loop_source *group_source, *timer;
 	struct frame_reader agent_reader, session_reader; /* the latter for a rehearsal */
-	unsigned int rehearsed;
+	unsigned int rehearsed, strays;
 	uint32_t sequence;
 	struct tail tail;
 	bool said_ended;		    /* EVENT_STATE ended came, with */

@@ -11,20 +11,40 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/random.h>
+#include <sys/socket.h>
 
 static void agent_ready(void *context, uint32_t events)
 {
 	vm_agent_ready(context, events);
 }
 
-/* Returns the one fd of a message, non-blocking, or -1; closes the rest. */
-static int take_stream(int *fds, size_t count)
+static bool has_option(int fd, int option, int wanted)
 {
+	int value;
+	socklen_t length = sizeof value;
+
+	return getsockopt(fd, SOL_SOCKET, option, &value, &length) == 0 && value == wanted;
+}
+
+/*
+ * The one fd of a message in *stream, or -1; closes the rest. 0, or -ENOTSOCK: it is no stream as we make
+ * them. That it does not block is for this end's peace only: the vmm may hold the same open file, and undo
+ * it; so each call on it says so again.
+ */
+static int take_stream(int *fds, size_t count, int *stream)
+{
+	*stream = -1;
 	for (size_t i = 1; i < count; i++)
 		fd_close(&fds[i]);
-	if (count && fd_set_nonblock(fds[0]) < 0)
+	if (!count)
+		return 0;
+	if (!has_option(fds[0], SO_DOMAIN, AF_UNIX) || !has_option(fds[0], SO_TYPE, SOCK_STREAM) ||
+		fd_set_nonblock(fds[0]) < 0) {
 		fd_close(&fds[0]);
-	return count ? fds[0] : -1;
+		return -ENOTSOCK;
+	}
+	*stream = fds[0];
+	return 0;
 }
 
 static void stream_opened(struct vm *vm, const struct vmm_message *message, int fd)
@@ -32,6 +52,8 @@ static void stream_opened(struct vm *vm, const struct vmm_message *message, int 
 	/* A guest may connect to what it likes; only the agent's one stream is answered. */
 	if (fd < 0 || vm->state != VM_BOOTING || message->arg0 != AGENT_HOST_PORT) {
 		fd_close(&fd);
+		if (++vm->strays > VM_STRAYS_MAX)
+			vm_end(vm, "the guest opened streams without end");
 		return;
 	}
 	vm->agent = fd;
@@ -92,6 +114,20 @@ static void handle_message(struct vm *vm, const struct vmm_message *message, int
 	}
 }
 
+static void take_message(
+	struct vm *vm, const struct vmm_message *message, ssize_t size, int *fds, size_t count)
+{
+	int fd, status = take_stream(fds, count, &fd);
+
+	if (size == sizeof *message && status == 0) {
+		handle_message(vm, message, fd);
+		return;
+	}
+	fd_close(&fd);
+	vm_end(vm, status < 0 ? "the vmm sent an fd that is no stream"
+			      : "the vmm sent a message of a wrong size");
+}
+
 void vm_control_ready(struct vm *vm)
 {
 	struct vmm_message message;
@@ -103,16 +139,9 @@ void vm_control_ready(struct vm *vm)
 
 		if (got == -EAGAIN)
 			return;
-		if (got == sizeof message) {
-			handle_message(vm, &message, take_stream(fds, count));
-			continue;
-		}
 		if (got > 0) {
-			int fd = take_stream(fds, count);
-
-			fd_close(&fd);
-			vm_end(vm, "the vmm sent a message of a wrong size");
-			return;
+			take_message(vm, &message, got, fds, count);
+			continue;
 		}
 		/* Closed: usual when the process ends, which its pidfd tells with the reason. */
 		loop_remove(vm->control_source);
@@ -127,19 +156,27 @@ void vm_control_ready(struct vm *vm)
 static int send_identity(struct vm *vm)
 {
 	struct agent_identity identity = {.realtime_ns = clock_read(CLOCK_REALTIME)};
+	struct frame_queue queue;
+	int status;
 
 	if (getrandom(identity.entropy, sizeof identity.entropy, 0) != sizeof identity.entropy ||
 		getrandom(identity.machine_id, sizeof identity.machine_id, 0) != sizeof identity.machine_id)
 		return -EIO;
 	snprintf(identity.hostname, sizeof identity.hostname, "%s", vm->id);
-	return frame_write(vm->agent, AGENT_IDENTITY, &identity, sizeof identity, NULL, 0);
+	frame_queue_init(&queue, AGENT_FRAME_HEADER + sizeof identity);
+	status = frame_queue_put(&queue, AGENT_IDENTITY, &identity, sizeof identity, NULL, 0);
+	/* A new stream takes so little at once. */
+	if (!status)
+		status = frame_queue_flush(&queue, vm->agent) == 0 ? 0 : -EPIPE;
+	frame_queue_finish(&queue);
+	return status;
 }
 
 static void log_warnings(const struct vm *vm, const uint8_t *text, uint32_t length)
 {
 	char line[256];
 
-	while (length) {
+	for (int lines = 0; length && lines < VM_WARNINGS_MAX; lines++) {
 		const uint8_t *newline = memchr(text, '\n', length);
 		uint32_t part = newline ? (uint32_t)(newline - text) : length;
 
@@ -149,6 +186,8 @@ static void log_warnings(const struct vm *vm, const uint8_t *text, uint32_t leng
 		text += part;
 		length -= part;
 	}
+	if (length)
+		log_warn("%s: the guest has more to say", vm->id);
 }
 
 static void handle_hello(struct vm *vm, const struct frame *frame)

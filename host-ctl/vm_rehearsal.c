@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <string.h>
+#include <sys/socket.h>
 
 enum { REHEARSAL_SESSION = 2, REHEARSAL_FRAME_MAX = 8192 };
 
@@ -26,6 +27,7 @@ int vm_rehearsal_start(struct vm *vm)
 
 	if (status)
 		return status;
+	vm->session_reader.flags = MSG_DONTWAIT;
 	frame_queue_init(&queue, REHEARSAL_FRAME_MAX);
 	status = frame_queue_put(&queue, AGENT_NEW, &request, sizeof request, strings, sizeof strings);
 	if (!status)

@@ -5,7 +5,10 @@
  *
  * Told twice. The "kernel" (--kernel fd:N) is a text of words that say how it boots:
  *   boot exit:N | silent | mute | hello-version | hello-garbage | identity-refused | no-connect | warm-write
- * | warm-panic:MS | boot:MS and the command of a run, argv[0], says how that goes: echo WORD...   the words
+ * | warm-panic:MS | boot:MS
+ * or as a vmm does that the guest has taken over:
+ *   agent-file | agent-seqpacket | unblock | strays | children-write | hello-lines | serial-flood
+ * and the command of a run, argv[0], says how that goes: echo WORD...   the words
  * and a newline on stdout          exit N          exit status N cat            stdin to stdout, until its
  * end             signal N        ends by that signal both           "out" on stdout, "err" on stderr flood
  * BYTES     that many bytes of a pattern sleep          nothing, until a KILL or the end no-such-command
@@ -21,6 +24,7 @@
 #include "common/proto_vmm.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -31,10 +35,10 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { SCRIPT_MAX = 256, CHUNK = 32 * 1024, LIFE_SECONDS = 120 };
+enum { SCRIPT_MAX = 256, CHUNK = 32 * 1024, LIFE_SECONDS = 120, STRAYS = 5000, CHILDREN = 8, CHILD_MS = 200 };
 
 struct fake {
-	int control, agent, session;
+	int control, agent, session, listener, kernel;
 	char script[SCRIPT_MAX];
 	uint64_t offset[2];
 };
@@ -83,6 +87,16 @@ static void end(struct fake *fake, enum vmm_end how, const char *reason)
 	exit((int)how);
 }
 
+/* What is one file has one set of flags, whoever holds it: waits until the daemon has set its, and undoes
+ * that.
+ */
+static void unblock(int theirs)
+{
+	while (!(fcntl(theirs, F_GETFL) & O_NONBLOCK))
+		pause_ms(1);
+	fcntl(theirs, F_SETFL, 0);
+}
+
 /* Our end of a stream whose other one goes to the daemon with the message. */
 static int open_stream(struct fake *fake, struct vmm_message message)
 {
@@ -91,6 +105,8 @@ static int open_stream(struct fake *fake, struct vmm_message message)
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair))
 		fail("socketpair");
 	say(fake, message, pair[1]);
+	if (told(fake, "unblock") && message.type == (VMM_CONNECT | VMM_REPLY))
+		unblock(pair[1]);
 	close(pair[1]);
 	return pair[0];
 }
@@ -119,12 +135,19 @@ static void greet(struct fake *fake)
 {
 	struct agent_hello hello = {.version = AGENT_PROTO_VERSION};
 	const char warning[] = "a warning of the fake agent\n";
+	char lines[AGENT_TEXT_MAX];
 
 	if (told(fake, "hello-garbage")) {
 		io_write_all(fake->agent, "GET / HTTP/1.1\r\n\r\n", 18);
 		pause();
 	}
 	hello.version += told(fake, "hello-version");
+	if (told(fake, "hello-lines")) {
+		memset(lines, '\n', sizeof lines);
+		hello.warnings_length = sizeof lines;
+		frame_write(fake->agent, AGENT_HELLO, &hello, sizeof hello, lines, sizeof lines);
+		return;
+	}
 	hello.warnings_length = sizeof warning - 1;
 	frame_write(fake->agent, AGENT_HELLO, &hello, sizeof hello, warning, sizeof warning - 1);
 }
@@ -404,8 +427,47 @@ static int option_fd(int argc, char **argv, const char *name)
 	exit(VMM_END_USAGE);
 }
 
+/* Does not come back before the file takes no more, which is not to end us. */
+static void flood_serial(int serial)
+{
+	static const char text[CHUNK];
+
+	while (write(serial, text, sizeof text) > 0)
+		;
+	if (errno != EFBIG)
+		fail("the serial log");
+}
+
+/* Ends, and leaves children that write on our standard error for ever. */
+static _Noreturn void leave_children(void)
+{
+	static const char text[CHUNK];
+
+	for (int i = 0; i < CHILDREN; i++)
+		if (fork() == 0)
+			while (write(STDERR_FILENO, text, sizeof text) > 0)
+				;
+	pause_ms(CHILD_MS);
+	exit(VMM_END_SETUP);
+}
+
+/* One after the other, each when the daemon has closed the one before. */
+static void open_strays(struct fake *fake)
+{
+	for (int i = 0; i < STRAYS; i++) {
+		int fd = open_stream(fake, (struct vmm_message){.type = VMM_EVENT_STREAM, .arg0 = 99});
+		char byte;
+
+		while (read(fd, &byte, 1) > 0)
+			;
+		close(fd);
+	}
+}
+
 static void boot(struct fake *fake)
 {
+	struct vmm_message hello = {.type = VMM_EVENT_STREAM, .arg0 = AGENT_HOST_PORT};
+
 	if (told(fake, "exit:")) {
 		fprintf(stderr, "fake vmm: told to exit\n");
 		exit((int)told_number(fake, "exit:"));
@@ -417,10 +479,17 @@ static void boot(struct fake *fake)
 		pause();
 	if (told_number(fake, "boot:") > 0)
 		pause_ms(told_number(fake, "boot:"));
+	if (told(fake, "children-write"))
+		leave_children();
+	if (told(fake, "strays"))
+		open_strays(fake);
+	if (told(fake, "agent-file") || told(fake, "agent-seqpacket")) {
+		say(fake, hello, told(fake, "agent-file") ? fake->kernel : fake->listener);
+		pause();
+	}
 	/* A port that nobody waits on comes first: the daemon has to ignore it. */
 	close(open_stream(fake, (struct vmm_message){.type = VMM_EVENT_STREAM, .arg0 = 99}));
-	fake->agent =
-		open_stream(fake, (struct vmm_message){.type = VMM_EVENT_STREAM, .arg0 = AGENT_HOST_PORT});
+	fake->agent = open_stream(fake, hello);
 	greet(fake);
 	take_identity(fake);
 }
@@ -443,19 +512,23 @@ static void serve(struct fake *fake)
 
 int main(int argc, char **argv)
 {
-	struct fake fake = {.control = -1, .agent = -1, .session = -1};
-	int kernel = option_fd(argc, argv, "--kernel");
-	int listener = option_fd(argc, argv, "--control");
-	struct pollfd wait = {.fd = listener, .events = POLLIN};
+	struct fake fake = {.control = -1,
+		.agent = -1,
+		.session = -1,
+		.kernel = option_fd(argc, argv, "--kernel"),
+		.listener = option_fd(argc, argv, "--control")};
+	struct pollfd wait = {.fd = fake.listener, .events = POLLIN};
 
-	if (io_pread_full(kernel, fake.script, sizeof fake.script - 1, 0) < 0)
+	if (io_pread_full(fake.kernel, fake.script, sizeof fake.script - 1, 0) < 0)
 		fail("script");
 	/* A test that fails does not leave it for ever. */
 	alarm(LIFE_SECONDS);
 	poll(&wait, 1, -1);
-	fake.control = accept(listener, NULL, NULL);
+	fake.control = accept(fake.listener, NULL, NULL);
 	if (fake.control < 0)
 		fail("accept");
+	if (told(&fake, "serial-flood"))
+		flood_serial(option_fd(argc, argv, "--serial"));
 	boot(&fake);
 	serve(&fake);
 	return 0;
