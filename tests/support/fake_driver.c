@@ -6,8 +6,9 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 
-enum { PAGE = 4096, HEAP_START = 0x10000, IDLE_TURNS = 4 };
+enum { PAGE = 4096, HEAP_START = 0x10000, IDLE_TURNS = 4, IDLE_MS = 40 };
 
 static void on_interrupt(void *context)
 {
@@ -199,6 +200,19 @@ void fake_driver_kick(struct fake_driver *driver, unsigned index)
 {
 	fake_driver_write(driver, VIRTIO_MMIO_QUEUE_NOTIFY, index);
 	fake_driver_run(driver);
+}
+
+void fake_driver_assert_idle(struct fake_driver *driver)
+{
+	struct timespec before, after;
+	int64_t elapsed;
+
+	fake_driver_run(driver);
+	clock_gettime(CLOCK_MONOTONIC, &before);
+	assert_int_equal(loop_turn(driver->loop, IDLE_MS), 0);
+	clock_gettime(CLOCK_MONOTONIC, &after);
+	elapsed = (after.tv_sec - before.tv_sec) * 1000 + (after.tv_nsec - before.tv_nsec) / 1000000;
+	assert_true(elapsed >= IDLE_MS - 5);
 }
 
 bool fake_driver_used(struct fake_driver *driver, unsigned index, uint16_t *head, uint32_t *written)

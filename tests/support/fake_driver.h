@@ -73,6 +73,8 @@ void fake_driver_offer(struct fake_driver *driver, unsigned queue, uint16_t head
 /* Notifies the queue and lets the device do all that it can do. */
 void fake_driver_kick(struct fake_driver *driver, unsigned queue);
 void fake_driver_run(struct fake_driver *driver);
+/* Then nothing may make the loop turn without a cause. */
+void fake_driver_assert_idle(struct fake_driver *driver);
 /* True: a chain came back; its head and the bytes written. */
 bool fake_driver_used(struct fake_driver *driver, unsigned queue, uint16_t *head, uint32_t *written);
 /* True when the driver would notify for the entry it made available last (2.7.10, with the event index). */

@@ -427,40 +427,74 @@ static void an_unknown_op_resets_the_connection(void **state)
 	}
 }
 
+/* Takes what RSTs there are: they come in the order of the packets. */
+static unsigned take_resets(struct fixture *f, unsigned first)
+{
+	unsigned count = 0;
+
+	while (fake_vsock_receive(&f->guest, &f->packet)) {
+		assert_int_equal(f->packet.header.op, OP_RST);
+		assert_int_equal(f->packet.header.dst_port, first + count);
+		count++;
+	}
+	return count;
+}
+
 static void resets_are_bounded_by_letting_the_guest_wait(void **state)
 {
+	enum { PACKETS = VSOCK_QUEUE_SIZE + VSOCK_RESETS_MAX / 2 };
 	struct fixture *f = *state;
 	struct fake_driver *driver = &f->guest.driver;
-	struct virtio_vsock_hdr header = fake_vsock_header(OP_RW, CLIENT_PORT, HOST_PORT);
-	struct fake_buffer buffer = {.address = f->guest.tx_header, .length = sizeof(header)};
-	unsigned resets = 0, sent = 0;
+	unsigned resets, sent = 0;
 	uint16_t head;
 	uint32_t written;
 
 	f->guest.rx_held = true;
 	fake_vsock_start(&f->guest, FEATURES); /* no rx buffers */
-	memcpy(fake_driver_at(driver, f->guest.tx_header, sizeof(header)), &header, sizeof(header));
-	for (unsigned i = 0; i < 2 * VSOCK_RESETS_MAX; i++) {
-		if (i < VSOCK_QUEUE_SIZE + VSOCK_RESETS_MAX / 2)
-			fake_driver_offer(driver, FAKE_TX, fake_driver_chain(driver, FAKE_TX, &buffer, 1));
+	for (unsigned i = 0; i < PACKETS; i++) {
+		struct virtio_vsock_hdr header = fake_vsock_header(OP_RW, i, HOST_PORT);
+		struct fake_buffer buffer = {
+			.address = fake_driver_alloc(driver, sizeof(header)), .length = sizeof(header)};
+
+		memcpy(fake_driver_at(driver, buffer.address, sizeof(header)), &header, sizeof(header));
+		fake_driver_offer(driver, FAKE_TX, fake_driver_chain(driver, FAKE_TX, &buffer, 1));
 		fake_driver_kick(driver, FAKE_TX);
 		while (fake_driver_used(driver, FAKE_TX, &head, &written))
 			sent++;
 	}
 	assert_int_equal(sent, VSOCK_RESETS_MAX); /* the rest stands in the tx queue */
-	fake_vsock_offer_rx(&f->guest, 0, 128);
+	fake_driver_assert_idle(driver);
+	fake_vsock_offer_rx(&f->guest, 0, 10);
 	fake_driver_kick(driver, FAKE_RX);
+	resets = take_resets(f, 0);
+	assert_int_equal(resets, 10); /* as many as there were buffers; ten more are taken for them */
 	while (fake_driver_used(driver, FAKE_TX, &head, &written))
 		sent++;
-	assert_int_equal(sent, VSOCK_QUEUE_SIZE + VSOCK_RESETS_MAX / 2);
-	while (fake_vsock_receive(&f->guest, &f->packet))
-		resets++;
-	assert_int_equal(resets, 128); /* as many as there were buffers */
-	fake_vsock_offer_rx(&f->guest, 0, 128);
-	fake_driver_kick(driver, FAKE_RX);
-	while (fake_vsock_receive(&f->guest, &f->packet))
-		resets++;
-	assert_int_equal(resets, sent);
+	assert_int_equal(sent, VSOCK_RESETS_MAX + 10);
+	fake_driver_assert_idle(driver);
+	for (unsigned i = 0; i < 2; i++) {
+		fake_vsock_offer_rx(&f->guest, 0, 128);
+		fake_driver_kick(driver, FAKE_RX);
+		resets += take_resets(f, resets);
+	}
+	assert_int_equal(resets, PACKETS);
+	fake_driver_assert_idle(driver);
+}
+
+static void a_reset_frees_a_guest_that_waits(void **state)
+{
+	struct fixture *f = *state;
+
+	f->guest.rx_held = true;
+	fake_vsock_start(&f->guest, FEATURES);
+	for (unsigned i = 0; i <= VSOCK_RESETS_MAX; i++)
+		fake_vsock_send_op(&f->guest, OP_RW, i, HOST_PORT);
+	f->guest.rx_held = false;
+	fake_vsock_start(&f->guest, FEATURES);
+	fake_vsock_expect_none(&f->guest); /* nor is anything left of before */
+	fake_vsock_send_op(&f->guest, OP_RW, CLIENT_PORT, HOST_PORT);
+	expect_reset_of(f, CLIENT_PORT, HOST_PORT);
+	establish(f);
 }
 
 static void packets_for_a_connection_that_is_being_reset_are_ignored(void **state)
@@ -921,6 +955,11 @@ static void a_transport_reset_is_told(void **state)
 	vsock_reset_transport(f->guest.device);				     /* with a buffer there already */
 	assert_true(fake_driver_used(driver, FAKE_EVENT, &head, &written));
 	establish(f);
+	vsock_reset_transport(f->guest.device); /* and one that a reset of the device overtakes */
+	fake_vsock_start(&f->guest, FEATURES);
+	fake_driver_offer(driver, FAKE_EVENT, fake_driver_chain(driver, FAKE_EVENT, &buffer, 1));
+	fake_driver_kick(driver, FAKE_EVENT);
+	assert_false(fake_driver_used(driver, FAKE_EVENT, &head, &written));
 }
 
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup_started, teardown)
@@ -947,6 +986,7 @@ int main(void)
 		CASE(wrong_addresses_and_types_are_reset),
 		CASE(an_unknown_op_resets_the_connection),
 		CASE_BEFORE_START(resets_are_bounded_by_letting_the_guest_wait),
+		CASE_BEFORE_START(a_reset_frees_a_guest_that_waits),
 		CASE(packets_for_a_connection_that_is_being_reset_are_ignored),
 		CASE(connections_end_while_they_wait_for_their_turn),
 		CASE(connections_in_one_bucket_are_told_apart),

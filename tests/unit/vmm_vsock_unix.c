@@ -311,13 +311,66 @@ static void no_fd_for_a_client_is_tried_again(void **state)
 	assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
 	few = (struct rlimit){.rlim_cur = (rlim_t)next, .rlim_max = before.rlim_max};
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
-	say(f, client, "CONNECT 9\n"); /* runs the loop: accept fails, and does not spin */
+	say(f, client, "CONNECT 9\n");		   /* runs the loop: accept fails */
+	fake_driver_assert_idle(&f->guest.driver); /* and is not tried at once again */
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
 	fake_vsock_expect_none(&f->guest);
 	for (unsigned i = 0; i < 10; i++)
 		assert_int_equal(loop_turn(f->guest.driver.loop, i ? 0 : 1000), 0);
 	answer(f, VIRTIO_VSOCK_OP_RESPONSE);
 	expect_text(client, "OK 9\n");
+	close(client);
+}
+
+static void clients_leave_in_any_order(void **state)
+{
+	static const unsigned order[] = {1, 0, 3};
+	struct fixture *f = *state;
+	int clients[4];
+
+	for (unsigned i = 0; i < 4; i++) {
+		clients[i] = connect_client(f);
+		say(f, clients[i], "CONN");
+	}
+	for (unsigned i = 0; i < 3; i++) {
+		close(clients[order[i]]);
+		fake_driver_run(&f->guest.driver);
+	}
+	say(f, clients[2], "ECT 7\n");
+	answer(f, VIRTIO_VSOCK_OP_RESPONSE);
+	expect_text(clients[2], "OK 7\n");
+	close(clients[2]);
+}
+
+static void ignore_answer(void *context, int status)
+{
+	(void)context;
+	(void)status;
+}
+
+static void a_client_that_the_device_has_no_room_for_is_closed(void **state)
+{
+	struct fixture *f = *state;
+	int client, pairs[VSOCK_CONNECTIONS_MAX][2];
+
+	for (unsigned i = 0; i < VSOCK_CONNECTIONS_MAX; i++) {
+		assert_int_equal(
+			socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pairs[i]), 0);
+		assert_int_equal(vsock_connect(f->guest.device, PORT, pairs[i][1], ignore_answer, NULL), 0);
+	}
+	client = connect_client(f);
+	say(f, client, "CONNECT 1\n");
+	expect_closed(client);
+	close(client);
+	for (unsigned i = 0; i < VSOCK_CONNECTIONS_MAX; i++)
+		close(pairs[i][0]);
+	fake_driver_run(&f->guest.driver);
+	while (fake_vsock_receive(&f->guest, &f->packet))
+		;
+	client = connect_client(f); /* there is room again */
+	say(f, client, "CONNECT 1\n");
+	answer(f, VIRTIO_VSOCK_OP_RESPONSE);
+	expect_text(client, "OK 1\n");
 	close(client);
 }
 
@@ -445,6 +498,8 @@ int main(void)
 		CASE_BEFORE_START(clients_wait_until_the_device_is_there),
 		CASE(clients_that_are_not_joined_are_bounded),
 		CASE(no_fd_for_a_client_is_tried_again),
+		CASE(clients_leave_in_any_order),
+		CASE(a_client_that_the_device_has_no_room_for_is_closed),
 		CASE(destroying_in_either_order_is_safe),
 		CASE(a_guests_connection_goes_to_its_own_socket),
 		CASE(a_live_socket_is_not_replaced),
