@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* vsock: how connections end, by either side, by a reset and with the device. */
+#include "tests/unit/vmm_vsock_fixture.h"
+
+/* ends */
+
+/* The lowest free fd. */
+static int next_fd(void)
+{
+	int fd = dup(0);
+
+	assert_true(fd >= 0);
+	close(fd);
+	return fd;
+}
+
+static void a_client_that_closes_shuts_both_down(void **state)
+{
+	struct fixture *f = *state;
+	int fd = next_fd();
+
+	establish(f);
+	close(f->host);
+	f->host = -1;
+	fake_driver_run(&f->guest.driver);
+	fake_vsock_expect(&f->guest, OP_SHUTDOWN, &f->packet);
+	assert_int_equal(f->packet.header.flags, ALL_DOWN);
+	assert_int_equal(next_fd(), fd);				      /* nothing of it is kept open */
+	fake_vsock_send_data(&f->guest, GUEST_PORT, f->host_port, "late", 4); /* in flight: no offence */
+	fake_vsock_expect_none(&f->guest);
+	fake_vsock_send_op(&f->guest, OP_CREDIT_REQUEST, GUEST_PORT, f->host_port);
+	fake_vsock_expect(&f->guest, OP_CREDIT_UPDATE, &f->packet);
+	assert_int_equal(f->packet.header.fwd_cnt, 4); /* and it does not count against the guest */
+	fake_vsock_send_op(&f->guest, OP_RST, GUEST_PORT, f->host_port); /* 5.10.6.5: the clean end */
+	fake_vsock_expect_none(&f->guest);
+	fake_vsock_send_data(&f->guest, GUEST_PORT, f->host_port, "gone", 4);
+	expect_reset_of(f, GUEST_PORT, f->host_port);
+}
+
+static void a_client_that_closes_half_shuts_sending_down(void **state)
+{
+	struct fixture *f = *state;
+	char text[8];
+
+	establish(f);
+	assert_int_equal(write(f->host, "last", 4), 4);
+	assert_int_equal(shutdown(f->host, SHUT_WR), 0);
+	fake_driver_run(&f->guest.driver);
+	fake_vsock_expect(&f->guest, OP_RW, &f->packet); /* data before the end */
+	assert_memory_equal(f->packet.data, "last", 4);
+	fake_vsock_expect(&f->guest, OP_SHUTDOWN, &f->packet);
+	assert_int_equal(f->packet.header.flags, VIRTIO_VSOCK_SHUTDOWN_SEND);
+	fake_vsock_send_data(&f->guest, GUEST_PORT, f->host_port, "answer", 6);
+	assert_int_equal(read(f->host, text, sizeof(text)), 6);
+	assert_memory_equal(text, "answer", 6);
+	expect_open(f);
+	send_shutdown(f, ALL_DOWN);
+	expect_end_of_stream(f);
+	expect_reset_of(f, GUEST_PORT, f->host_port);
+}
+
+static void a_guest_that_closes_half_ends_our_reading(void **state)
+{
+	struct fixture *f = *state;
+	char text[8];
+
+	establish(f);
+	fake_vsock_send_data(&f->guest, GUEST_PORT, f->host_port, "bye", 3);
+	send_shutdown(f, VIRTIO_VSOCK_SHUTDOWN_SEND);
+	assert_int_equal(read(f->host, text, sizeof(text)), 3);
+	expect_end_of_stream(f);
+	fake_vsock_expect_none(&f->guest);
+	assert_int_equal(write(f->host, "still", 5), 5); /* the other way is open */
+	fake_driver_run(&f->guest.driver);
+	fake_vsock_expect(&f->guest, OP_RW, &f->packet);
+	assert_memory_equal(f->packet.data, "still", 5);
+	send_shutdown(f, 0); /* hints are permanent: no bits, nothing new */
+	fake_vsock_expect_none(&f->guest);
+	send_shutdown(f, VIRTIO_VSOCK_SHUTDOWN_RCV); /* together both */
+	expect_reset_of(f, GUEST_PORT, f->host_port);
+}
+
+static void a_guest_that_reads_no_more_ends_our_writing(void **state)
+{
+	struct fixture *f = *state;
+	char text[8];
+
+	establish(f);
+	send_shutdown(f, VIRTIO_VSOCK_SHUTDOWN_RCV);
+	assert_int_equal(send(f->host, "x", 1, MSG_NOSIGNAL), -1);
+	assert_int_equal(errno, EPIPE);
+	fake_vsock_send_data(&f->guest, GUEST_PORT, f->host_port, "more", 4);
+	assert_int_equal(read(f->host, text, sizeof(text)), 4);
+	fake_vsock_expect_none(&f->guest);
+	close(f->host);
+	f->host = -1;
+	fake_driver_run(&f->guest.driver);
+	fake_vsock_expect(&f->guest, OP_SHUTDOWN, &f->packet);
+	assert_int_equal(f->packet.header.flags, ALL_DOWN);
+}
+
+static void bytes_after_the_guest_said_no_more_reset(void **state)
+{
+	struct fixture *f = *state;
+
+	establish(f);
+	send_shutdown(f, VIRTIO_VSOCK_SHUTDOWN_SEND);
+	fake_vsock_send_data(&f->guest, GUEST_PORT, f->host_port, "more", 4);
+	expect_reset_of(f, GUEST_PORT, f->host_port);
+	expect_end_of_stream(f);
+}
+
+static void a_client_that_reads_no_more_is_told(void **state)
+{
+	struct fixture *f = *state;
+
+	establish(f);
+	assert_int_equal(shutdown(f->host, SHUT_RD), 0);
+	fake_vsock_send_data(&f->guest, GUEST_PORT, f->host_port, "data", 4);
+	fake_vsock_expect(&f->guest, OP_SHUTDOWN, &f->packet);
+	assert_int_equal(f->packet.header.flags, VIRTIO_VSOCK_SHUTDOWN_RCV);
+	assert_int_equal(write(f->host, "up", 2), 2); /* the other way is open */
+	fake_driver_run(&f->guest.driver);
+	fake_vsock_expect(&f->guest, OP_RW, &f->packet);
+	assert_int_equal(f->packet.header.fwd_cnt, 4); /* dropped counts as forwarded */
+	fake_vsock_send_data(&f->guest, GUEST_PORT, f->host_port, "more", 4);
+	fake_vsock_send_op(&f->guest, OP_CREDIT_REQUEST, GUEST_PORT, f->host_port);
+	fake_vsock_expect(&f->guest, OP_CREDIT_UPDATE, &f->packet);
+	assert_int_equal(f->packet.header.fwd_cnt, 8);
+}
+
+static void a_guest_that_resets_ends_the_stream(void **state)
+{
+	struct fixture *f = *state;
+	char text[8];
+
+	establish(f);
+	fake_vsock_send_data(&f->guest, GUEST_PORT, f->host_port, "data", 4);
+	fake_vsock_send_op(&f->guest, OP_RST, GUEST_PORT, f->host_port);
+	assert_int_equal(read(f->host, text, sizeof(text)), 4); /* what came before is not lost */
+	expect_end_of_stream(f);
+	fake_vsock_expect_none(&f->guest);
+}
+
+/* A guest may use its port again as soon as it has ended the connection, whatever the host has yet to read.
+ */
+static void ports_are_free_once_the_guest_ended_the_connection(void **state)
+{
+	static const uint8_t data[16 * 1024];
+	struct fixture *f = *state;
+	int small = 1, fd = make_pair(f), first;
+
+	assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &small, sizeof(small)), 0);
+	f->guest.accept_fd = fd;
+	fake_vsock_send_op(&f->guest, OP_REQUEST, CLIENT_PORT, HOST_PORT);
+	fake_vsock_expect(&f->guest, OP_RESPONSE, &f->packet);
+	for (unsigned i = 0; i < 4; i++)
+		fake_vsock_send_data(&f->guest, CLIENT_PORT, HOST_PORT, data, sizeof(data));
+	fake_vsock_send_op(&f->guest, OP_RST, CLIENT_PORT, HOST_PORT);
+	first = f->host;
+	f->host = -1;
+	f->guest.accept_fd = make_pair(f);
+	fake_vsock_send_op(&f->guest, OP_REQUEST, CLIENT_PORT, HOST_PORT);
+	fake_vsock_expect(&f->guest, OP_RESPONSE, &f->packet);
+	expect_open(f);
+	close(first);
+	fake_driver_run(&f->guest.driver);
+	expect_open(f);
+	fake_vsock_expect_none(&f->guest);
+}
+
+/* Without buffers for it, what a connection has to say adds up, and comes in order. */
+static void what_is_owed_adds_up(void **state)
+{
+	struct fixture *f = *state;
+
+	establish(f);
+	f->guest.rx_held = true;
+	for (unsigned i = 0; i < 128; i++)
+		fake_vsock_send_op(&f->guest, OP_CREDIT_REQUEST, GUEST_PORT, f->host_port);
+	while (fake_vsock_receive(&f->guest, &f->packet))
+		;
+	f->guest.accept_fd = make_pair(f);
+	fake_vsock_send_op(&f->guest, OP_REQUEST, CLIENT_PORT, HOST_PORT);
+	fake_vsock_send_op(&f->guest, OP_CREDIT_REQUEST, CLIENT_PORT, HOST_PORT);
+	assert_int_equal(write(f->host, "x", 1), 1);
+	assert_int_equal(shutdown(f->host, SHUT_WR), 0);
+	fake_driver_run(&f->guest.driver);
+	fake_vsock_offer_rx(&f->guest, 0, 128);
+	fake_driver_kick(&f->guest.driver, FAKE_RX);
+	while (fake_vsock_receive(&f->guest, &f->packet) && f->packet.header.src_port != HOST_PORT)
+		; /* the first connection's are done with by its client's end, too */
+	assert_int_equal(f->packet.header.op, OP_RESPONSE);
+	fake_vsock_expect(&f->guest, OP_RW, &f->packet);
+	fake_vsock_expect(&f->guest, OP_SHUTDOWN, &f->packet);
+	fake_vsock_expect_none(&f->guest); /* all of these told the credit */
+}
+
+static void a_device_reset_ends_all_but_those_that_wait(void **state)
+{
+	struct fixture *f = *state;
+	int established, requested;
+
+	establish(f);
+	established = f->host;
+	f->host = -1;
+	start_connect(f);
+	requested = f->host;
+	f->host = -1;
+	fake_driver_write(&f->guest.driver, VIRTIO_MMIO_STATUS, 0);
+	fake_driver_run(&f->guest.driver);
+	assert_int_equal(f->calls, 1);
+	assert_int_equal(f->status, -ECONNRESET);
+	f->host = established;
+	expect_end_of_stream(f);
+	f->host = requested;
+	expect_end_of_stream(f);
+	close(established);
+	start_connect(f);
+	fake_vsock_start(&f->guest, FEATURES);
+	expect_request(f);
+	fake_vsock_expect_none(&f->guest);
+}
+
+static void destroying_ends_all(void **state)
+{
+	struct fixture *f = *state;
+	int established;
+
+	establish(f);
+	established = f->host;
+	f->host = -1;
+	start_connect(f);
+	virtio_mmio_destroy(f->guest.driver.mmio);
+	f->guest.driver.mmio = NULL;
+	assert_int_equal(f->calls, 1);
+	assert_int_equal(f->status, -ECONNRESET);
+	expect_end_of_stream(f);
+	close(f->host);
+	f->host = established;
+	expect_end_of_stream(f);
+}
+
+static void a_transport_reset_is_told(void **state)
+{
+	struct fixture *f = *state;
+	struct fake_driver *driver = &f->guest.driver;
+	gpa_t event = fake_driver_alloc(driver, 4);
+	struct fake_buffer buffer = {.address = event, .length = 4, .writable = true};
+	uint16_t head;
+	uint32_t written;
+
+	establish(f);
+	memset(fake_driver_at(driver, event, 4), 0xff, 4);
+	vsock_reset_transport(f->guest.device);
+	expect_end_of_stream(f);
+	fake_vsock_expect_none(&f->guest);
+	fake_driver_offer(driver, FAKE_EVENT, fake_driver_chain(driver, FAKE_EVENT, &buffer, 1));
+	assert_true(fake_driver_must_kick(driver, FAKE_EVENT));
+	fake_driver_kick(driver, FAKE_EVENT);
+	assert_true(fake_driver_used(driver, FAKE_EVENT, &head, &written));
+	assert_int_equal(written, 4);
+	assert_memory_equal(fake_driver_at(driver, event, 4), "\0\0\0\0", 4);
+	fake_driver_offer(driver, FAKE_EVENT, fake_driver_chain(driver, FAKE_EVENT, &buffer, 1));
+	fake_driver_kick(driver, FAKE_EVENT);
+	assert_false(fake_driver_used(driver, FAKE_EVENT, &head, &written)); /* once */
+	vsock_reset_transport(f->guest.device);				     /* with a buffer there already */
+	assert_true(fake_driver_used(driver, FAKE_EVENT, &head, &written));
+	establish(f);
+	vsock_reset_transport(f->guest.device); /* and one that a reset of the device overtakes */
+	fake_vsock_start(&f->guest, FEATURES);
+	fake_driver_offer(driver, FAKE_EVENT, fake_driver_chain(driver, FAKE_EVENT, &buffer, 1));
+	fake_driver_kick(driver, FAKE_EVENT);
+	assert_false(fake_driver_used(driver, FAKE_EVENT, &head, &written));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		CASE(a_client_that_closes_shuts_both_down),
+		CASE(a_client_that_closes_half_shuts_sending_down),
+		CASE(a_guest_that_closes_half_ends_our_reading),
+		CASE(a_guest_that_reads_no_more_ends_our_writing),
+		CASE(bytes_after_the_guest_said_no_more_reset),
+		CASE(a_client_that_reads_no_more_is_told),
+		CASE(a_guest_that_resets_ends_the_stream),
+		CASE(ports_are_free_once_the_guest_ended_the_connection),
+		CASE(what_is_owed_adds_up),
+		CASE(a_device_reset_ends_all_but_those_that_wait),
+		CASE(destroying_ends_all),
+		CASE(a_transport_reset_is_told),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
