@@ -3,7 +3,9 @@
  * Invariants: an exchange is suspended only between handle and its answer; libmicrohttpd is never entered
  * from within one of its callbacks (`inside`): what is resumed there is picked up by the turn that is running
  * or by its own wake-up. Facts about 0.9.75: an answer in the first call of the access handler ends the
- * reading of a body, a later one does not; a suspended connection does not notice that its client left.
+ * reading of a body, a later one does not; a suspended connection does not notice that its client left; an
+ * upgraded one that is closed within the callback that hands it over stays open until the next turn, for
+ * which nothing wakes.
  */
 #include "host-ctl/http.h"
 #include "common/io.h"
@@ -213,7 +215,10 @@ void http_stream_close(struct http_stream *stream)
 
 	MHD_upgrade_action(stream->handle, MHD_UPGRADE_ACTION_CLOSE);
 	free(stream);
-	run_daemon(http);
+	if (http->inside)
+		arm_timer(http, 0);
+	else
+		run_daemon(http);
 }
 
 /* --- requests --- */

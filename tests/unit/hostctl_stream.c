@@ -2,6 +2,8 @@
 /* The upgraded form of a run against a whole daemon with a vmm that plays its guests. */
 #include "tests/unit/hostctl_fixture.h"
 
+#include <poll.h>
+
 #define UPGRADE "Connection: Upgrade\r\nUpgrade: tinderbox-frames\r\n"
 
 static char *const pool_of_one[] = {"--pool", "1", NULL};
@@ -213,6 +215,35 @@ static void test_frames_sent_with_the_request(void **state)
 	expect_output(&stream, AGENT_STDOUT, 0, "hi");
 	expect(&stream, AGENT_STDIN_CREDIT);
 	expect_exit(&stream, AGENT_EXITED, 0);
+	daemon_stop(&daemon);
+}
+
+/* A fault that comes right behind the request is found while libmicrohttpd still hands the connection over: it
+ * ends as soon as any other. */
+static void test_fault_sent_with_the_request(void **state)
+{
+	const char *body = "{\"argv\":[\"started-sleep\"]}";
+	struct agent_frame_header header = {.length = AGENT_FRAME_MAX + 1, .type = AGENT_STDIN};
+	struct daemon daemon;
+	struct stream stream;
+	char request[512], head[2048];
+	struct pollfd end;
+	int length;
+
+	(void)state;
+	daemon_start(&daemon, "boot", pool_of_one);
+	stream.fd = client_open(&daemon);
+	assert_int_equal(frame_reader_init(&stream.reader, AGENT_FRAME_MAX), 0);
+	length = snprintf(request, sizeof request,
+		"POST /v1/run HTTP/1.1\r\nHost: x\r\n" UPGRADE "Content-Length: %zu\r\n\r\n%s", strlen(body),
+		body);
+	memcpy(request + length, &header, sizeof header);
+	client_send(stream.fd, request, (size_t)length + sizeof header);
+	assert_int_equal(client_read_head(stream.fd, head, sizeof head), 101);
+	expect(&stream, AGENT_HOST_ERROR);
+	end = (struct pollfd){.fd = stream.fd, .events = POLLIN};
+	assert_int_equal(poll(&end, 1, 5000), 1);
+	expect_end(&stream);
 	daemon_stop(&daemon);
 }
 
@@ -443,6 +474,7 @@ int main(void)
 		cmocka_unit_test(test_stdin_within_credit),
 		cmocka_unit_test(test_kill_and_signal),
 		cmocka_unit_test(test_frames_sent_with_the_request),
+		cmocka_unit_test(test_fault_sent_with_the_request),
 		cmocka_unit_test(test_refusals_before_the_claim_are_http),
 		cmocka_unit_test(test_runs_without_a_result),
 		cmocka_unit_test(test_clients_that_break_the_protocol),
