@@ -218,8 +218,7 @@ static void test_frames_sent_with_the_request(void **state)
 	daemon_stop(&daemon);
 }
 
-/* A fault that comes right behind the request is found while libmicrohttpd still hands the connection over: it
- * ends as soon as any other. */
+/* A fault right behind the request is found while libmicrohttpd still hands the connection over. */
 static void test_fault_sent_with_the_request(void **state)
 {
 	const char *body = "{\"argv\":[\"started-sleep\"]}";
