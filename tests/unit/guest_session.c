@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Commands through the agent: how they start, run and end. Their output is in guest_output.c. */
 #include "guest_fixture.h"
+#include <sys/syscall.h>
 
 static void expect_exit(const struct outcome *outcome, int kind, int code, int step)
 {
