@@ -4,6 +4,7 @@
  * one thread of the daemon.
  */
 #include "host-ctl/launch.h"
+#include "host-ctl/launch_filter.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -86,6 +87,9 @@ static void drop_privileges(const struct launch *launch)
 		fail("setting the gid");
 	if (setresuid(launch->uid, launch->uid, launch->uid) < 0)
 		fail("setting the uid");
+	errno = -launch_filter_install();
+	if (errno != 0)
+		fail("setting the filter of system calls");
 }
 
 /* Dispositions of signals that the daemon ignores, and its mask, would pass through execve. */

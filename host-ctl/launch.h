@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Starts one process with little: the fds it is given and no others, ids of its own, no new privileges, in a
- * cgroup from its first instruction.
+ * Starts one process with little: the fds it is given and no others, ids of its own, no new privileges,
+ * system calls filtered (launch_filter.h), in a cgroup from its first instruction.
  *
  * Failures after the clone (ids, limits, exec) are the child's: it says which step failed and why on its
  * standard error and exits with LAUNCH_FAILED_STATUS, so that the parent never waits for it.

@@ -7,7 +7,7 @@
  *   boot exit:N | silent | mute | hello-version | hello-garbage | identity-refused | no-connect | warm-write
  * | warm-panic:MS | boot:MS
  * or as a vmm does that the guest has taken over:
- *   agent-file | agent-seqpacket | unblock | strays | children-write | hello-lines | serial-flood
+ *   agent-file | agent-seqpacket | unblock | strays | children-write | hello-lines | serial-flood | calls
  * and the command of a run, argv[0], says how that goes: echo WORD...   the words
  * and a newline on stdout          exit N          exit status N cat            stdin to stdout, until its
  * end             signal N        ends by that signal both           "out" on stdout, "err" on stderr flood
@@ -26,12 +26,15 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -438,6 +441,40 @@ static void flood_serial(int serial)
 		fail("the serial log");
 }
 
+static void expect_refused(long result, const char *call)
+{
+	if (result < 0 && errno == EPERM)
+		return;
+	fprintf(stderr, "fake vmm: %s is not refused\n", call);
+	exit(VMM_END_SETUP);
+}
+
+static void *run_thread(void *argument)
+{
+	return argument;
+}
+
+/* What is refused, and that what looks like it is not. */
+static void try_calls(void)
+{
+	pthread_t thread;
+	int pair[2];
+
+	expect_refused(socket(AF_INET, SOCK_STREAM, 0), "socket(AF_INET)");
+	expect_refused(socket(AF_VSOCK, SOCK_STREAM, 0), "socket(AF_VSOCK)");
+	expect_refused(socketpair(AF_TIPC, SOCK_STREAM, 0, pair), "socketpair(AF_TIPC)");
+	expect_refused(syscall(SYS_unshare, CLONE_NEWUSER), "unshare");
+	expect_refused(syscall(SYS_clone, CLONE_NEWUSER | SIGCHLD, NULL, NULL, NULL, 0), "clone");
+	expect_refused(syscall(SYS_ptrace, 0, 0, NULL, NULL), "ptrace");
+	expect_refused(syscall(SYS_mount, "x", "/", "fuse", 0, NULL), "mount");
+	expect_refused(syscall(SYS_io_uring_setup, 1, NULL), "io_uring_setup");
+	expect_refused(syscall(SYS_kexec_file_load, -1, -1, 0, NULL, 0), "kexec_file_load");
+	if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair) < 0 || close(pair[0]) || close(pair[1]))
+		fail("socketpair(AF_UNIX)");
+	if (pthread_create(&thread, NULL, run_thread, NULL) || pthread_join(thread, NULL))
+		fail("a thread");
+}
+
 /* Ends, and leaves children that write on our standard error for ever. */
 static _Noreturn void leave_children(void)
 {
@@ -527,6 +564,8 @@ int main(int argc, char **argv)
 	fake.control = accept(fake.listener, NULL, NULL);
 	if (fake.control < 0)
 		fail("accept");
+	if (told(&fake, "calls"))
+		try_calls();
 	if (told(&fake, "serial-flood"))
 		flood_serial(option_fd(argc, argv, "--serial"));
 	boot(&fake);

@@ -134,6 +134,16 @@ static void test_a_serial_log_without_end(void **state)
 	remove_folder(serial);
 }
 
+static void test_system_calls(void **state)
+{
+	struct daemon daemon;
+
+	(void)state;
+	daemon_start(&daemon, "boot calls", pool_of_one);
+	assert_int_equal(metric(&daemon, "tinderbox_vm_start_failures_total "), 0);
+	daemon_stop(&daemon);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -142,6 +152,7 @@ int main(void)
 		cmocka_unit_test(test_streams_without_end),
 		cmocka_unit_test(test_children_that_go_on_writing),
 		cmocka_unit_test(test_warnings_without_end),
+		cmocka_unit_test(test_system_calls),
 		cmocka_unit_test(test_a_serial_log_without_end),
 	};
 
