@@ -77,7 +77,8 @@ static const struct {
 		"else "
 		"in " SERVE_LIBRARY},
 	[OPTION_SERIAL_DIR] = {{"serial-dir", 0, true, false}, "DIR",
-		"give each VM a serial port and write it to DIR/<id>.log: for debugging, it slows the boot"},
+		"give each VM a serial port and write it to DIR/<id>.log, at most 4 MiB: for debugging, it "
+		"slows the boot"},
 	[OPTION_READY_FD] = {{"ready-fd", 0, true, false}, "N",
 		"write one byte to this fd and close it when the pool is first full"},
 	[OPTION_VERBOSE] = {{"verbose", 'v', false, false}, NULL, "log more"},
