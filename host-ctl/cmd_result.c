@@ -125,8 +125,30 @@ int cmd_result_status(const struct cmd_result *result)
 	return CMD_STATUS_FAILED;
 }
 
-void cmd_result_describe(const struct cmd_result *result, const char *argv0, char *text, size_t size)
+static const char *start_reason(const struct cmd_result *result)
 {
+	if (result->step == AGENT_STEP_USER && result->code == ENOENT)
+		return "no such user in the guest";
+	return strerror(result->code);
+}
+
+static const char *start_subject(const struct cmd_result *result, const struct cmd_options *options)
+{
+	switch (result->step) {
+	case AGENT_STEP_USER:
+		return options->user ? options->user : "root";
+	case AGENT_STEP_CWD:
+		return options->cwd ? options->cwd : "the user's home";
+	default:
+		return options->argv[0];
+	}
+}
+
+void cmd_result_describe(
+	const struct cmd_result *result, const struct cmd_options *options, char *text, size_t size)
+{
+	const char *argv0 = options->argv[0];
+
 	text[0] = '\0';
 	switch (result->kind) {
 	case AGENT_EXITED:
@@ -142,8 +164,8 @@ void cmd_result_describe(const struct cmd_result *result, const char *argv0, cha
 		snprintf(text, size, "killed: %s was ended", argv0);
 		break;
 	case AGENT_FAILED_TO_START:
-		snprintf(text, size, "failed to start: %s: %s (step: %s)", argv0, strerror(result->code),
-			steps[result->step]);
+		snprintf(text, size, "failed to start: %s: %s (step: %s)", start_subject(result, options),
+			start_reason(result), steps[result->step]);
 		break;
 	}
 }

@@ -15,6 +15,7 @@
 
 #include "common/frame.h"
 #include "common/proto_guest.h"
+#include "host-ctl/cmd_options.h"
 #include <jansson.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -40,7 +41,8 @@ int cmd_result_from_frame(struct cmd_result *result, const struct frame *frame);
 int cmd_result_from_json(struct cmd_result *result, const json_t *answer);
 
 int cmd_result_status(const struct cmd_result *result);
-/* The sentence for people, for command argv0; empty when the exit status says it all. */
-void cmd_result_describe(const struct cmd_result *result, const char *argv0, char *text, size_t size);
+/* The sentence for people, for the command of the options; empty when the exit status says it all. */
+void cmd_result_describe(
+	const struct cmd_result *result, const struct cmd_options *options, char *text, size_t size);
 
 #endif

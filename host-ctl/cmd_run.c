@@ -55,11 +55,11 @@ static int end_by_broken_pipe(void)
 	return STATUS_BROKEN_PIPE;
 }
 
-static int tell_result(const struct cmd_result *result, const char *argv0)
+static int tell_result(const struct cmd_result *result, const struct cmd_options *options)
 {
 	char text[CLI_TEXT_MAX];
 
-	cmd_result_describe(result, argv0, text, sizeof(text));
+	cmd_result_describe(result, options, text, sizeof(text));
 	if (text[0])
 		cli_fail("%s", text);
 	return cmd_result_status(result);
@@ -80,7 +80,7 @@ static int stream(struct client *client, const struct cmd_options *options)
 	client_finish(client);
 	cmd_stream_finish(&run);
 	if (r == 0)
-		return tell_result(&run.result, options->argv[0]);
+		return tell_result(&run.result, options);
 	if (r == -EPIPE)
 		return end_by_broken_pipe();
 	cli_fail_client(&error, false);

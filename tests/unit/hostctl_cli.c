@@ -242,6 +242,8 @@ static void requests_say_what_was_given_and_no_more(void **state)
 static void every_result_has_its_exit_status(void **state)
 {
 	(void)state;
+	char *argv[] = {"cmd", NULL};
+	const struct cmd_options options = {.user = "ann", .cwd = "/none", .argv = argv, .argc = 1};
 	static const struct {
 		const char *json;
 		int status;
@@ -262,9 +264,9 @@ static void every_result_has_its_exit_status(void **state)
 		{"{\"kind\":\"failed_to_start\",\"errno\":8,\"step\":\"exec\"}", 126,
 			"failed to start: cmd: Exec format error (step: exec)"},
 		{"{\"kind\":\"failed_to_start\",\"errno\":2,\"step\":\"user\"}", 126,
-			"failed to start: cmd: No such file or directory (step: user)"},
+			"failed to start: ann: no such user in the guest (step: user)"},
 		{"{\"kind\":\"failed_to_start\",\"errno\":2,\"step\":\"cwd\"}", 126,
-			"failed to start: cmd: No such file or directory (step: cwd)"},
+			"failed to start: /none: No such file or directory (step: cwd)"},
 		{"{\"kind\":\"failed_to_start\",\"errno\":11,\"step\":\"clone\"}", 125,
 			"failed to start: cmd: Resource temporarily unavailable (step: clone)"},
 	};
@@ -276,7 +278,7 @@ static void every_result_has_its_exit_status(void **state)
 
 		assert_int_equal(cmd_result_from_json(&result, answer), 0);
 		assert_int_equal(cmd_result_status(&result), cases[i].status);
-		cmd_result_describe(&result, "cmd", text, sizeof(text));
+		cmd_result_describe(&result, &options, text, sizeof(text));
 		assert_string_equal(text, cases[i].text);
 		json_decref(answer);
 	}
