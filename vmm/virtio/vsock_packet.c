@@ -297,17 +297,15 @@ static bool pump_one(struct vsock *vsock)
 void vsock_packet_pump(struct vsock *vsock)
 {
 	struct virtq *queue = &vsock->base.queues[VSOCK_RX];
-	unsigned sent = 0;
+	unsigned tries;
 
 	virtq_no_notify(queue);
-	while (rx_work(vsock) && sent < ROUND_PACKETS) {
-		if (pump_one(vsock))
-			sent++;
-		else if (!virtq_want_notify(queue)) /* starved: the next buffer is notified */
+	/* Tries are counted: a driver could take back and show a buffer again, without end. */
+	for (tries = 0; rx_work(vsock) && tries < ROUND_PACKETS; tries++)
+		if (!pump_one(vsock) && !virtq_want_notify(queue)) /* starved: the next buffer is notified */
 			break;
-	}
 	virtio_device_publish(&vsock->base, VSOCK_RX);
-	if (sent == ROUND_PACKETS && rx_work(vsock))
+	if (tries == ROUND_PACKETS && rx_work(vsock))
 		virtio_device_recall(&vsock->base, VSOCK_RX);
 	if (vsock->tx_stalled && vsock->resets_count < VSOCK_RESETS_MAX) {
 		vsock->tx_stalled = false;
