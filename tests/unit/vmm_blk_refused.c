@@ -272,6 +272,29 @@ static void without_flush_each_write_syncs(void **state)
 	fake_sync(0);
 }
 
+/* What else the loop has to do, a control request say, does not wait for a queue full of them. */
+static void a_round_has_few_syncs(void **state)
+{
+	enum { FLUSHES = 3 * BLK_ROUND_SYNCS };
+	struct fixture *f = *state;
+	const struct fake_buffer buffers[] = {
+		{.address = f->header, .length = sizeof(struct virtio_blk_outhdr)},
+		{.address = f->status, .length = 1, .writable = true},
+	};
+
+	set_header(f, VIRTIO_BLK_T_FLUSH, 0);
+	for (unsigned i = 0; i < FLUSHES; i++)
+		fake_driver_offer(&f->driver, 0, fake_driver_chain(&f->driver, 0, buffers, 2));
+	fake_sync(0);
+	fake_driver_write(&f->driver, VIRTIO_MMIO_QUEUE_NOTIFY, 0);
+	assert_int_equal(loop_turn(f->driver.loop, 0), 0);
+	assert_int_equal(fake_sync_count(), BLK_ROUND_SYNCS);
+	fake_driver_run(&f->driver);
+	assert_int_equal(fake_sync_count(), FLUSHES);
+	assert_int_equal(status_of(f), VIRTIO_BLK_S_OK);
+	fake_driver_assert_idle(&f->driver);
+}
+
 static void host_errors_are_logged_once_a_kind(void **state)
 {
 	struct fixture *f = *state;
@@ -340,6 +363,7 @@ int main(void)
 		CASE(flush_syncs_and_nothing_else_does),
 		cmocka_unit_test_setup_teardown(
 			without_flush_each_write_syncs, setup_without_flush, teardown),
+		CASE(a_round_has_few_syncs),
 		CASE(host_errors_are_logged_once_a_kind),
 		CASE(a_file_that_was_cut_fails_and_stays_cut),
 		CASE(a_host_error_reaches_the_guest),

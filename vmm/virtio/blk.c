@@ -27,6 +27,7 @@ struct blk {
 	bool read_only;
 	char id[BLK_ID_BYTES];
 	bool logged[BLK_FAILURES];
+	unsigned syncs; /* in this round */
 };
 
 /* One request, checked: readable and writable are its data, header and status taken off. */
@@ -95,6 +96,7 @@ static uint8_t serve_in(struct blk *blk, const struct blk_request *request)
 
 static uint8_t sync_disk(struct blk *blk)
 {
+	blk->syncs++;
 	return fdatasync(blk->fd) < 0 ? host_failed(blk, BLK_FLUSH, -errno) : VIRTIO_BLK_S_OK;
 }
 
@@ -180,9 +182,12 @@ static bool notify(struct virtio_device *device, unsigned queue)
 	int64_t bytes = 0;
 
 	virtq_no_notify(virtq);
-	for (unsigned served = 0; served < BLK_QUEUE_SIZE && bytes < BLK_ROUND_BYTES; served++) {
+	blk->syncs = 0;
+	for (unsigned served = 0; served < BLK_QUEUE_SIZE; served++) {
 		int64_t asked;
 
+		if (bytes >= BLK_ROUND_BYTES || blk->syncs >= BLK_ROUND_SYNCS)
+			break;
 		if (virtio_device_pop(device, queue, &chain) <= 0)
 			break;
 		asked = serve_chain(blk, &chain);

@@ -24,7 +24,10 @@ enum {
 	BLK_SEGMENTS_MAX = 126,	      /* with a header and a status: one chain fills the queue */
 	BLK_SEGMENT_MAX = 256 * 1024, /* bytes */
 	BLK_REQUEST_MAX = BLK_SEGMENTS_MAX * BLK_SEGMENT_MAX, /* bytes of one request's data */
-	BLK_ROUND_BYTES = 4 * 1024 * 1024, /* after as many the loop's other work has its turn */
+	/* After as many bytes, or syncs, each of which takes what the host's disk takes, the loop's other
+	 * work has its turn. */
+	BLK_ROUND_BYTES = 4 * 1024 * 1024,
+	BLK_ROUND_SYNCS = 4,
 };
 
 struct blk_config {
