@@ -163,7 +163,19 @@ static void begin_group_removal(struct vm *vm)
 		vm->group_source =
 			loop_add_fd(vm->config->loop, vm->group_events, EPOLLPRI, group_changed, vm);
 	/* It may have emptied before it was watched. */
-	remove_group(vm);
+	if (!remove_group(vm) || vm->group_source)
+		return;
+	/* No fd to kill it by, or to watch it by. */
+	fd_close(&vm->group_events);
+	loop_set_timer(vm->timer, VM_GROUP_RETRY_MS * CLOCK_NS_PER_MS);
+}
+
+/* For a reaped one: what has kept it so far is tried again. */
+static void finish_later(struct vm *vm)
+{
+	if (vm->group >= 0 && !vm->group_source)
+		begin_group_removal(vm);
+	try_finish(vm);
 }
 
 /* Words for how the process ended, when no cause of ours holds. */
@@ -271,7 +283,8 @@ static void time_is_up(void *context)
 
 	if (vm->state == VM_ENDING) {
 		kill_now(vm);
-		try_finish(vm);
+		if (vm->reaped)
+			finish_later(vm);
 		return;
 	}
 	snprintf(cause, sizeof cause, "not ready within %llu ms: still waiting for %s",

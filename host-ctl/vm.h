@@ -55,6 +55,7 @@ enum {
 	VM_ERRORS_MAX = 64 * 1024,	 /* a pipe of it, read after the end of the process */
 	VM_SERIAL_MAX = 4 * 1024 * 1024, /* bytes of a serial log; what comes later is dropped */
 	VM_BOOT_TIMEOUT_MS = 30 * 1000,
+	VM_GROUP_RETRY_MS = 100, /* between tries to remove a cgroup, where its events cannot be watched */
 	VM_EXIT_GRACE_MS = 2000, /* for a vmm whose streams have ended to exit, and so say why */
 };
 

@@ -162,6 +162,30 @@ static void test_start_with_too_few_fds(void **state)
 	place_finish(&place);
 }
 
+/* What is left in the cgroup keeps it, and there is no fd to kill that by, or to be told of its end. */
+static void test_end_with_too_few_fds(void **state)
+{
+	struct outcome outcome = {.warm = false};
+	struct place place;
+	struct vm *vm = NULL;
+	struct error error;
+	const time_t end = time(NULL) + WAIT_MS / 1000;
+
+	(void)state;
+	place_init(&place);
+	write_text(place.daemon.folder, "kernel", "children-write");
+	assert_int_equal(vm_start(&place.config, 0, false, &vm_events, &outcome, &vm, &error), 0);
+	limit_fds(first_free_fd());
+	/* Its words wake the loop far more often than once in 10 ms. */
+	while (!outcome.cause[0] && time(NULL) < end)
+		assert_int_equal(loop_turn(place.config.loop, 10), 0);
+	limit_fds(4096);
+	assert_false(outcome.gone);
+	run_until_gone(place.config.loop, &outcome);
+	place_check(&place);
+	place_finish(&place);
+}
+
 static void test_start_with_too_little_memory(void **state)
 {
 	enum { ALLOCATIONS_MAX = 20 };
@@ -264,6 +288,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_start_with_too_few_fds),
+		cmocka_unit_test(test_end_with_too_few_fds),
 		cmocka_unit_test(test_start_with_too_little_memory),
 		cmocka_unit_test(test_peers),
 	};
