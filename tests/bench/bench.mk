@@ -8,7 +8,7 @@ $(BUILD)/bench/%: tests/bench/%.c
 where-kvm-is = if $(BUILD)/host-ctl/host-ctl doctor --kvm-only >/dev/null 2>&1; then $(2); \
 	else tests/lab/run --limit $(1) --memory 6144 -- $(2); fi
 
-.PHONY: bench-boot bench-exits
+.PHONY: bench-boot bench-exits bench-rehearsal
 ## make bench-boot  boot to init: vmm against qemu's microvm, alternating (ROUNDS=)
 bench-boot: all kernel images lab-prepare $(BENCH_BINS)
 	@$(call where-kvm-is,1200,tests/bench/boot $(ROUNDS))
@@ -16,3 +16,7 @@ bench-boot: all kernel images lab-prepare $(BENCH_BINS)
 ## make bench-exits  VM exits from vmm's start to the agent's hello, by reason and device
 bench-exits: all kernel images lab-prepare
 	@$(call where-kvm-is,300,tests/bench/exits)
+
+## make bench-rehearsal  warm request to first byte, with and without the daemon's rehearsal
+bench-rehearsal: all kernel images lab-prepare $(BUILD)/bench/first_byte
+	@$(call where-kvm-is,900,tests/bench/rehearsal $(ROUNDS))
