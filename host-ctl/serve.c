@@ -2,7 +2,7 @@
 /*
  * The daemon's life.
  *
- *   options → runtime folder, locks → cgroups, leftovers away → pool, HTTP → loop
+ *   options, files that are there → runtime folder, locks → cgroups, leftovers away → pool, HTTP → loop
  *   SIGTERM, SIGINT: no new connection, queued runs refused, VMs ended; when the last is gone, the loop stops
  */
 #include "host-ctl/serve.h"
@@ -12,6 +12,7 @@
 #include "host-ctl/api.h"
 #include "host-ctl/clock.h"
 #include "host-ctl/runtime.h"
+#include "host-ctl/serve_check.h"
 #include "host-ctl/serve_options.h"
 
 #include <errno.h>
@@ -197,7 +198,9 @@ static int run(struct serve *serve)
 	int status;
 
 	prepare_process();
-	status = open_host(serve, &error);
+	status = serve_check(&serve->options, &error);
+	if (!status)
+		status = open_host(serve, &error);
 	if (!status)
 		status = make_parts(serve, &error);
 	if (status) {

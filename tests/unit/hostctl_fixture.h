@@ -94,8 +94,8 @@ static inline void daemon_folder(struct daemon *daemon)
 	snprintf(daemon->socket, sizeof daemon->socket, "%s/api.sock", daemon->folder);
 	snprintf(daemon->cgroups, sizeof daemon->cgroups, "%s/tinderbox-unit-%s", mount,
 		strrchr(daemon->folder, '.') + 1);
-	write_text(daemon->folder, "initrd", "");
-	write_text(daemon->folder, "image", "");
+	write_text(daemon->folder, "initrd", "initrd");
+	write_text(daemon->folder, "image", "image");
 }
 
 /* The child: never returns. */
@@ -143,10 +143,13 @@ static inline void daemon_launch(
 	struct daemon *daemon, const char *script, char *const *options, bool wait_ready)
 {
 	struct pollfd wait = {.events = POLLIN};
+	char kernel[256];
 	int ready[2], fd = -1;
 	char byte;
 
-	write_text(daemon->folder, "kernel", script);
+	/* The daemon starts with nothing that does not begin as a kernel does. */
+	snprintf(kernel, sizeof kernel, "\177ELF %s", script);
+	write_text(daemon->folder, "kernel", kernel);
 	assert_int_equal(pipe2(ready, O_CLOEXEC), 0);
 	fflush(NULL);
 	daemon->pid = fork();

@@ -316,6 +316,10 @@ static void test_starts_that_fail(void **state)
 		{"no-connect", "no stream to the agent: Connection refused"},
 		{"sample-refused", "the agent refused the sample command"},
 		{"sample-dies", "the guest's kernel panicked: in the sample command"},
+		{"sample-missing", "the sample command could not start: No such file or directory; is "
+				   "--image a usable base?"},
+		{"sample-status:127", "the sample command exited with status 127; is --image a usable base?"},
+		{"sample-malformed", "the agent sent a malformed EXIT of the sample command"},
 	};
 
 	(void)state;
@@ -340,6 +344,7 @@ static void test_starts_that_fail(void **state)
 		assert_string_equal(
 			json_string_value(json_object_get(answer.json, "reason")), cases[i].cause);
 		answer_finish(&answer);
+		assert_true(pool_number(&daemon, "starts_failed") >= 1);
 		daemon_stop(&daemon);
 	}
 }
@@ -388,17 +393,20 @@ static void test_pool_recovers(void **state)
 	daemon_stop(&daemon);
 }
 
+/* What goes missing while the daemon runs. */
 static void test_missing_files_are_named(void **state)
 {
 	struct daemon daemon;
+	struct answer answer;
 	char path[96], wanted[192];
 
 	(void)state;
-	daemon_folder(&daemon);
+	daemon_start(&daemon, "boot", pool_of_one);
 	snprintf(path, sizeof path, "%s/image", daemon.folder);
 	snprintf(wanted, sizeof wanted, "cannot open the image %s: No such file or directory", path);
 	unlink(path);
-	daemon_launch(&daemon, "boot", pool_of_one, false);
+	run_argv(&daemon, "\"exit\",\"0\"", &answer);
+	answer_finish(&answer);
 	await_failure(&daemon, wanted);
 	daemon_stop(&daemon);
 }
