@@ -3,9 +3,9 @@
 #include "common/io.h"
 #include "common/log.h"
 #include "common/unix_socket.h"
+#include "host-ctl/cause.h"
 #include "host-ctl/clock.h"
 #include "host-ctl/launch.h"
-#include "host-ctl/text.h"
 #include "host-ctl/vm_private.h"
 
 #include <errno.h>
@@ -199,16 +199,17 @@ static void describe_end(const struct vm *vm, const siginfo_t *info, char *text,
 
 static void compose_cause(struct vm *vm, const siginfo_t *info)
 {
+	const struct vm_config *config = vm->config;
+	/* As launch() numbers them. */
+	const char *const names[] = {"(control socket)", config->kvm, config->kernel, config->initrd,
+		config->image, "(serial log)"};
 	char words[TAIL_BYTES];
-	size_t length;
 
 	if (!vm->killed)
 		describe_end(vm, info, vm->cause, sizeof vm->cause);
-	text_make_printable(vm->cause);
 	tail_format(&vm->tail, words, sizeof words);
-	length = strlen(vm->cause);
-	if (words[0])
-		snprintf(vm->cause + length, sizeof vm->cause - length, " (vmm: %s)", words);
+	cause_add_words(vm->cause, sizeof vm->cause, words, vm->said_reason);
+	cause_name_files(vm->cause, sizeof vm->cause, LAUNCH_FD_FIRST, names, sizeof names / sizeof *names);
 }
 
 static void process_ended(void *context, uint32_t events)

@@ -37,6 +37,7 @@ enum { WAIT_MS = 20 * 1000, POLL_MS = 5, DAEMON_OPTIONS_MAX = 8, ANSWER_MAX = 8 
 struct daemon {
 	pid_t pid;
 	char folder[64], socket[96], cgroups[128];
+	const char *vmm; /* FAKE_VMM, until a test names another */
 };
 
 struct answer {
@@ -94,6 +95,7 @@ static inline void daemon_folder(struct daemon *daemon)
 	snprintf(daemon->socket, sizeof daemon->socket, "%s/api.sock", daemon->folder);
 	snprintf(daemon->cgroups, sizeof daemon->cgroups, "%s/tinderbox-unit-%s", mount,
 		strrchr(daemon->folder, '.') + 1);
+	daemon->vmm = FAKE_VMM;
 	write_text(daemon->folder, "initrd", "initrd");
 	write_text(daemon->folder, "image", "image");
 }
@@ -104,8 +106,8 @@ static inline void daemon_child(const struct daemon *daemon, int ready, char *co
 	char kernel[96], initrd[96], image[96], ready_text[16];
 	char *argv[64] = {"serve", "--socket", (char *)daemon->socket, "--runtime-dir",
 		(char *)daemon->folder, "--cgroup-root", (char *)daemon->cgroups, "--limits", "available",
-		"--kvm", "/dev/null", "--vmm", FAKE_VMM, "--kernel", kernel, "--initrd", initrd, "--image",
-		image, "--ready-fd", ready_text};
+		"--kvm", "/dev/null", "--vmm", (char *)daemon->vmm, "--kernel", kernel, "--initrd", initrd,
+		"--image", image, "--ready-fd", ready_text};
 	int argc = 21, log = open("/dev/null", O_WRONLY | O_CLOEXEC);
 
 	snprintf(kernel, sizeof kernel, "%s/kernel", daemon->folder);

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Parts of a run that need no daemon: frames of a guest, kept output, last words, errors, metrics, options.
+/* Parts of a run that need no daemon: frames of a guest, kept output, last words, causes, errors, metrics,
+ * options.
  */
 #include "tests/support/unit.h"
 
+#include "host-ctl/cause.h"
 #include "host-ctl/error.h"
 #include "host-ctl/metrics.h"
 #include "host-ctl/run_check.h"
@@ -205,6 +207,60 @@ static void test_tail(void **state)
 	assert_true(strlen(text) < 4);
 }
 
+/* The vmm's words stand beside its reason once, and under one name. */
+static void test_words_of_causes(void **state)
+{
+	static const struct {
+		const char *words, *reason, *cause;
+	} cases[] = {
+		{"", "", "ended"},
+		{"fake: x", "", "ended (vmm: fake: x)"},
+		{"vmm: error: x", "", "ended (vmm: error: x)"},
+		{"vmm: info: asked for a reset", "asked for a reset", "ended"},
+		{"vmm: warning: w; vmm: info: reset", "reset", "ended (vmm: warning: w)"},
+		{"vmm: info: no reset", "reset", "ended (vmm: info: no reset)"},
+		{"xvmm: info: reset", "reset", "ended (vmm: xvmm: info: reset)"},
+		{"reset", "reset", "ended (vmm: reset)"},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		char words[64], cause[64] = "ended", cut[12] = "ended";
+
+		snprintf(words, sizeof words, "%s", cases[i].words);
+		cause_add_words(cause, sizeof cause, words, cases[i].reason);
+		assert_string_equal(cause, cases[i].cause);
+		snprintf(words, sizeof words, "%s", cases[i].words);
+		cause_add_words(cut, sizeof cut, words, cases[i].reason);
+		assert_memory_equal(cut, cases[i].cause, strlen(cut));
+	}
+}
+
+static void test_files_of_causes(void **state)
+{
+	static const char *const names[] = {"/k", "/long/path"};
+	static const struct {
+		const char *text, *named;
+	} cases[] = {
+		{"", ""},
+		{"--kernel: fd:3 is odd", "--kernel: /k is odd"},
+		{"fd:4,ro fd:3", "/long/path,ro /k"},
+		{"fd:2 fd:5 fd:34 fd: fd:-3", "fd:2 fd:5 fd:34 fd: fd:-3"},
+		{"fd:99999999999999999999999", "fd:99999999999999999999999"},
+		{"1234567890123456789012345 fd:4", "1234567890123456789012345 /long"},
+		{"\n", "?"},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		char text[32];
+
+		snprintf(text, sizeof text, "%s", cases[i].text);
+		cause_name_files(text, sizeof text, 3, names, 2);
+		assert_string_equal(text, cases[i].named);
+	}
+}
+
 static void test_error_json(void **state)
 {
 	struct error error;
@@ -309,6 +365,8 @@ int main(void)
 		cmocka_unit_test(test_output_json),
 		cmocka_unit_test(test_output_parts),
 		cmocka_unit_test(test_tail),
+		cmocka_unit_test(test_words_of_causes),
+		cmocka_unit_test(test_files_of_causes),
 		cmocka_unit_test(test_error_json),
 		cmocka_unit_test(test_histogram),
 		cmocka_unit_test(test_option_refusals),

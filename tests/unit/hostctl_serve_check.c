@@ -4,6 +4,8 @@
 
 #include "host-ctl/serve_check.h"
 
+#define REAL_VMM "build/vmm/vmm"
+
 enum { ROOM = 128 };
 
 /* Files of every kind in a folder of their own, and options that are all in order. */
@@ -131,6 +133,26 @@ static void test_the_daemon_does_not_start(void **state)
 	remove_folder(daemon.folder);
 }
 
+/* A file that only the vmm finds fault with is told by its path, though the vmm knows it by a number. */
+static void test_causes_name_paths(void **state)
+{
+	static char *const options[] = {"--pool", "1", NULL};
+	struct daemon daemon;
+	char wanted[256];
+
+	(void)state;
+	daemon_folder(&daemon);
+	daemon.vmm = REAL_VMM;
+	write_text(daemon.folder, "image", "image");
+	snprintf(wanted, sizeof wanted,
+		"the VM could not be set up (vmm: error: --disk %s/image has 5 bytes, not a multiple of 512; "
+		"pad it to whole sectors)",
+		daemon.folder);
+	daemon_launch(&daemon, "boot", options, false);
+	await_failure(&daemon, wanted);
+	daemon_stop(&daemon);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -138,6 +160,7 @@ int main(void)
 		cmocka_unit_test(test_devices_and_folders),
 		cmocka_unit_test(test_only_root_serves),
 		cmocka_unit_test(test_the_daemon_does_not_start),
+		cmocka_unit_test(test_causes_name_paths),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

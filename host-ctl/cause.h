@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The words for how a VM ended, of what the daemon knows, the vmm gave as its reason, and wrote last. */
+#ifndef HOST_CTL_CAUSE_H
+#define HOST_CTL_CAUSE_H
+
+#include <stddef.h>
+
+/*
+ * Appends " (vmm: words)" to the cause, a buffer of `size` bytes, cut where it is full. The last line of
+ * words, as of tail_format, is left out when it only repeats `reason` (may be empty); nothing is appended
+ * when nothing is left. words is changed.
+ */
+void cause_add_words(char *cause, size_t size, char *words, const char *reason);
+
+/*
+ * Replaces each "fd:N" in the text, a buffer of `size` bytes, by names[N - first], as far as there is one:
+ * the vmm knows its files by number, people know them by path. What does not fit is cut; the result is
+ * printable.
+ */
+void cause_name_files(
+	char *text, size_t size, unsigned int first, const char *const *names, unsigned int count);
+
+#endif
