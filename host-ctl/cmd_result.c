@@ -144,6 +144,21 @@ static const char *start_subject(const struct cmd_result *result, const struct c
 	}
 }
 
+/* Without a limit of the command line, it was the daemon's. */
+static void describe_time_out(const struct cmd_options *options, char *text, size_t size)
+{
+	unsigned long long limit = options->timeout_ms;
+
+	if (limit == 0)
+		snprintf(text, size, "timed out: %s did not end in time and was ended", options->argv[0]);
+	else if (limit % 1000 == 0)
+		snprintf(text, size, "timed out: %s did not end within %llus and was ended", options->argv[0],
+			limit / 1000);
+	else
+		snprintf(text, size, "timed out: %s did not end within %llums and was ended",
+			options->argv[0], limit);
+}
+
 void cmd_result_describe(
 	const struct cmd_result *result, const struct cmd_options *options, char *text, size_t size)
 {
@@ -155,7 +170,7 @@ void cmd_result_describe(
 	case AGENT_SIGNALLED:
 		break;
 	case AGENT_TIMED_OUT:
-		snprintf(text, size, "timed out: %s did not end in time and was ended", argv0);
+		describe_time_out(options, text, size);
 		break;
 	case AGENT_OUT_OF_MEMORY:
 		snprintf(text, size, "out of memory: %s was ended", argv0);

@@ -312,6 +312,18 @@ static int parse_fields(struct parser *parser)
 	return 0;
 }
 
+static int refuse_text(const json_error_t *problem, size_t length, struct error *error)
+{
+	if (length == 0)
+		return error_set(error, ERROR_INVALID, "the body is empty: send a JSON object with argv");
+	if (json_error_code(problem) == json_error_null_character)
+		return error_set(error, ERROR_INVALID,
+			"\\u0000 is not allowed in a string (line %d, column %d): only stdin_b64 takes a NUL",
+			problem->line, problem->column);
+	return error_set(error, ERROR_INVALID, "the body is not JSON: %s (line %d, column %d)", problem->text,
+		problem->line, problem->column);
+}
+
 int run_request_parse(
 	struct run_request *request, const char *body, size_t length, bool upgraded, struct error *error)
 {
@@ -322,8 +334,7 @@ int run_request_parse(
 	*request = (struct run_request){0};
 	parser.root = json_loadb(body, length, JSON_REJECT_DUPLICATES, &problem);
 	if (!parser.root)
-		return error_set(error, ERROR_INVALID, "the body is not JSON: %s (line %d, column %d)",
-			problem.text, problem.line, problem.column);
+		return refuse_text(&problem, length, error);
 	if (!json_is_object(parser.root)) {
 		json_decref(parser.root);
 		return error_set(error, ERROR_INVALID, "the body is not a JSON object");
