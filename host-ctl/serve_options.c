@@ -106,10 +106,11 @@ void serve_options_print_help(FILE *to)
 	fputs("usage: host-ctl serve [OPTION...]\n\n"
 	      "The daemon: keeps warm VMs and runs commands in them, one a VM, for the clients of its "
 	      "socket.\n"
-	      "Needs root, KVM and cgroup v2 (`host-ctl doctor` says what lacks). Ends on SIGTERM or SIGINT "
-	      "and\n"
-	      "leaves nothing behind. Exit status: 0 stopped, 1 could not start or failed, 2 wrong command "
-	      "line.\n\n",
+	      "Needs root, KVM and cgroup v2 (`host-ctl doctor` says what lacks). Ends on SIGTERM or SIGINT, "
+	      "with\n"
+	      "its VMs; the runtime folder, two lock files and the empty cgroup root stay, for the next "
+	      "start.\n"
+	      "Exit status: 0 stopped, 1 could not start or failed, 2 wrong command line.\n\n",
 		to);
 	for (int i = 0; i < OPTION_COUNT; i++) {
 		int used = fprintf(to, "  --%s%s%s", table[i].cli.name, table[i].value ? " " : "",
