@@ -92,17 +92,34 @@ static void put_error(struct api_stream *stream, const struct error *error)
 
 /* --- the run's side --- */
 
+static bool fits(const struct api_stream *stream)
+{
+	return stream->broken || frame_queue_room(&stream->to_client) >= STREAM_FRAME + STREAM_TERMINAL;
+}
+
+/* Writes what has gathered, unless EPOLLOUT is awaited already. The frames of a turn are gathered, for a
+ * guest may send them small. */
+static void settled(void *context)
+{
+	struct api_stream *stream = context;
+
+	if (!(stream->watched & EPOLLOUT))
+		flush(stream);
+	watch(stream);
+}
+
 static bool has_room(void *context)
 {
 	struct api_stream *stream = context;
 
-	return stream->broken || frame_queue_room(&stream->to_client) >= STREAM_FRAME + STREAM_TERMINAL;
+	if (!fits(stream))
+		settled(stream);
+	return fits(stream);
 }
 
 static void take_frame(void *context, const struct frame *frame)
 {
 	struct api_stream *stream = context;
-	bool was_empty = !frame_queue_length(&stream->to_client);
 
 	if (stream->broken)
 		return;
@@ -112,11 +129,7 @@ static void take_frame(void *context, const struct frame *frame)
 		log_error("no memory for the output of a run");
 		stream->broken = true;
 		frame_queue_finish(&stream->to_client);
-		return;
 	}
-	if (was_empty)
-		flush(stream);
-	watch(stream);
 }
 
 static void done(void *context, const struct run_result *result)
@@ -214,7 +227,7 @@ static void client_ready(void *context, uint32_t events)
 		return;
 	watch(stream);
 	/* Last, for it may end the run and with it the stream. */
-	if ((events & EPOLLOUT) && stream->base.running && has_room(stream))
+	if ((events & EPOLLOUT) && stream->base.running && fits(stream))
 		run_continue(&stream->base.run);
 }
 
@@ -246,8 +259,12 @@ static void upgraded(void *context, struct http_stream *http, int fd, const void
 	if (!stream->draining)
 		take_buffered(stream);
 	flush(stream);
-	if (!close_if_drained(stream))
-		watch(stream);
+	if (close_if_drained(stream))
+		return;
+	watch(stream);
+	/* As in client_ready: the queue may have been full. */
+	if (stream->base.running && fits(stream))
+		run_continue(&stream->base.run);
 }
 
 static void opening_left(void *context)
@@ -322,7 +339,7 @@ void api_run_upgraded_stop(struct api *api)
 }
 
 static const struct run_sink sink = {
-	.has_room = has_room, .frame = take_frame, .drained = drained, .done = done};
+	.has_room = has_room, .frame = take_frame, .settled = settled, .drained = drained, .done = done};
 
 const struct api_run_form api_run_upgraded = {
 	.size = sizeof(struct api_stream), .sink = &sink, .begin = begin, .finish = finish};

@@ -298,8 +298,14 @@ static int handle_buffered(struct run *run)
 	return GOES_ON;
 }
 
+static void settle(struct run *run)
+{
+	if (run->sink->settled)
+		run->sink->settled(run->context);
+}
+
 /* Reads until nothing is there, the sink is full, or the turn's share is used up. */
-static int pump(struct run *run)
+static int read_guest(struct run *run)
 {
 	if (run->state == RUN_LOST)
 		return GOES_ON;
@@ -314,11 +320,21 @@ static int pump(struct run *run)
 		if (got == -EAGAIN)
 			return GOES_ON;
 		if (got <= 0) {
+			settle(run);
 			lose(run);
 			return IS_OVER;
 		}
 	}
 	return GOES_ON;
+}
+
+static int pump(struct run *run)
+{
+	int status = read_guest(run);
+
+	if (status == GOES_ON)
+		settle(run);
+	return status;
 }
 
 /* The events that fit the present state; only a change costs a system call. */
@@ -369,7 +385,28 @@ static void session_ended(void *context)
 		session_ready(run, EPOLLIN);
 }
 
-static const struct vm_session_events session_events = {.ready = session_ready, .ended = session_ended};
+/* The guest's time to say STARTED is over; it may have been in time, and the daemon late to read it. */
+static void start_overdue(void *context)
+{
+	struct run *run = context;
+	bool was_paused = run->paused, was_blocked = frame_queue_length(&run->to_guest) > 0;
+	char message[ERROR_MESSAGE_MAX];
+
+	if (run->state != RUN_STARTING || (!was_paused && pump(run) == IS_OVER))
+		return;
+	if (run->state != RUN_STARTING) {
+		update_watch(run, was_paused, was_blocked);
+		return;
+	}
+	snprintf(message, sizeof message,
+		"the guest did not answer the command within %d s; its VM was destroyed. The command may "
+		"have run",
+		RUN_START_TIMEOUT_MS / 1000);
+	fail(run, ERROR_INCOMPLETE, message, "no STARTED came");
+}
+
+static const struct vm_session_events session_events = {
+	.ready = session_ready, .ended = session_ended, .alarm = start_overdue};
 
 void run_continue(struct run *run)
 {
@@ -443,6 +480,9 @@ int run_start(struct run *run, struct vm *vm, const struct run_request *request,
 	if (flush(run) < 0)
 		frame_queue_finish(&run->to_guest);
 	update_watch(run, false, false);
+	/* A deadline before it does as well. */
+	if (!run->deadline || request->timeout_ms + RUN_HOST_GRACE_MS > RUN_START_TIMEOUT_MS)
+		vm_set_alarm(vm, RUN_START_TIMEOUT_MS);
 	metrics_observe(&metrics->queue_wait, run->claimed_ns - origin->received_ns);
 	return 0;
 }

@@ -4,14 +4,16 @@
  *
  *   STARTING ───STARTED───▶ RUNNING ───EXIT────▶ ENDED
  *      │ EXIT (failed to start), ERROR,             ▲
- *      │ deadline, broken protocol, cancelled       │
+ *      │ deadline, broken protocol, cancelled,      │
+ *      │ no STARTED in time                         │
  *      ├────────────────────────────────────────────┤
  *      └──stream ended without EXIT──▶ LOST ────────┘  the vmm ended (guest_lost), or was killed (incomplete)
  *
  * The guest is hostile. Each frame is checked against common/proto_guest.h: type by state, length, the offset
  * of output (contiguous from 0), the values of EXIT. A frame that fails ends the run as `incomplete` with the
- * fault named, and the VM. At most RUN_READS_PER_TURN reads are made for one run in one turn of the loop.
- * The VM is ended with its run, whatever the result.
+ * fault named, and the VM; so does a guest that has not said STARTED within
+ * RUN_START_TIMEOUT_MS, unless its deadline comes first. At most RUN_READS_PER_TURN reads are made for one
+ * run in one turn of the loop. The VM is ended with its run, whatever the result.
  */
 #ifndef HOST_CTL_RUN_H
 #define HOST_CTL_RUN_H
@@ -25,7 +27,8 @@
 
 enum {
 	RUN_READS_PER_TURN = 16,
-	RUN_HOST_GRACE_MS = 2000, /* after timeout_ms for the guest to keep it; then the host does */
+	RUN_HOST_GRACE_MS = 2000,	  /* after timeout_ms for the guest to keep it; then the host does */
+	RUN_START_TIMEOUT_MS = 10 * 1000, /* from NEW to STARTED */
 	/* To the guest: a NEW, the request's stdin, or a full window and small frames. */
 	RUN_INPUT_QUEUE = AGENT_FRAME_MAX + AGENT_STDIN_WINDOW + 64 * 1024,
 };
@@ -48,6 +51,8 @@ struct run_sink {
 	bool (*has_room)(void *context);
 	/* STARTED, STDOUT, STDERR or STDIN_CREDIT, checked. */
 	void (*frame)(void *context, const struct frame *frame);
+	/* The frames of this turn, if any, are handed over; done may still follow. May be NULL. */
+	void (*settled)(void *context);
 	/* run_input has room again after -EAGAIN. */
 	void (*drained)(void *context);
 	/* The end. The run's memory may be freed; what it held is let go right after the call. */

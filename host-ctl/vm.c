@@ -288,6 +288,10 @@ static void time_is_up(void *context)
 			finish_later(vm);
 		return;
 	}
+	if (vm->state == VM_BUSY) {
+		vm->session_events->alarm(vm->session_context);
+		return;
+	}
 	snprintf(cause, sizeof cause, "not ready within %llu ms: still waiting for %s",
 		(unsigned long long)vm->config->boot_timeout_ms, states[vm->state].waits_for);
 	vm_end(vm, cause);
@@ -311,49 +315,9 @@ static void errors_ready(void *context, uint32_t events)
 	}
 }
 
-static void session_ready(void *context, uint32_t events)
-{
-	struct vm *vm = context;
-
-	if (vm->session_events)
-		vm->session_events->ready(vm->session_context, events);
-	else if (vm->state == VM_REHEARSING)
-		vm_rehearsal_ready(vm);
-	else if (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR))
-		vm_lose(vm, "the guest closed its session stream while warm");
-	else
-		vm_end(vm, "the guest wrote to its session stream while warm");
-}
-
-static void become_warm(struct vm *vm)
-{
-	loop_set_timer(vm->timer, 0);
-	cgroup_set_weight(vm->config->cgroups, vm->group, VM_WEIGHT);
-	vm->warm_ns = clock_now();
-	vm->booted = true;
-	vm_move(vm, VM_WARM);
-	vm->events->warm(vm->context, vm);
-}
-
 void vm_close_session(struct vm *vm)
 {
 	drop(&vm->session_source, &vm->session);
-}
-
-void vm_set_session(struct vm *vm, int fd)
-{
-	vm->session = fd;
-	vm->session_source = loop_add_fd(vm->config->loop, fd, EPOLLIN | EPOLLRDHUP, session_ready, vm);
-	if (!vm->session_source) {
-		vm_end(vm, "the daemon cannot watch its stream: out of memory");
-	} else if (vm->rehearsed == vm->config->rehearsals) {
-		become_warm(vm);
-	} else {
-		vm->rehearsed++;
-		vm_move(vm, VM_REHEARSING);
-		if (vm_rehearsal_start(vm) < 0)
-			vm_lose(vm, "the agent's stream took no sample command");
-	}
 }
 
 void vm_take(struct vm *vm, const struct vm_session_events *events, void *context)
@@ -362,6 +326,11 @@ void vm_take(struct vm *vm, const struct vm_session_events *events, void *contex
 	vm->was_busy = true;
 	vm->session_events = events;
 	vm->session_context = context;
+}
+
+void vm_set_alarm(struct vm *vm, uint64_t milliseconds)
+{
+	loop_set_timer(vm->timer, milliseconds * CLOCK_NS_PER_MS);
 }
 
 int vm_watch_session(struct vm *vm, uint32_t events)

@@ -15,7 +15,8 @@
  *     freed
  *
  * A rehearsal is a small command of the daemon's own, run the way that a user's will be: what it reads and
- * touches, in guest and vmm, a user's command finds in memory. How it ends does not matter.
+ * touches, in guest and vmm, a user's command finds in memory. One that does not exit with status 0 is a
+ * start that failed.
  *
  * A VM that was BUSY only ever goes to ENDING: it is never handed out twice. Nothing of a user's reaches a
  * guest before IDENTITY_DONE.
@@ -97,10 +98,11 @@ struct vm_events {
 	void (*gone)(void *context, struct vm *vm);
 };
 
-/* The session of a BUSY VM, its owner's. Both are called from the loop. */
+/* The session of a BUSY VM, its owner's. All are called from the loop. */
 struct vm_session_events {
 	void (*ready)(void *context, uint32_t events); /* of the session's fd */
 	void (*ended)(void *context);		       /* the process is reaped */
+	void (*alarm)(void *context);		       /* the time of vm_set_alarm is over */
 };
 
 struct vm {
@@ -145,6 +147,8 @@ int vm_start(const struct vm_config *config, unsigned int slot, bool awaited, co
 void vm_take(struct vm *vm, const struct vm_session_events *events, void *context);
 /* Which events of the session's fd are reported. 0 or -errno. */
 int vm_watch_session(struct vm *vm, uint32_t events);
+/* One alarm, for the session of a BUSY VM; it does not outlast that state. */
+void vm_set_alarm(struct vm *vm, uint64_t milliseconds);
 /* The end of a session: the VM ends, whatever state it is in. cause: why, or NULL for a used VM's usual end.
  */
 void vm_release(struct vm *vm, const char *cause);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From a launched process to a warm VM: the control socket and the agent's first stream. */
+/* From a launched process to a warm VM: the control socket, the agent's first stream, the session's. */
 #include "common/io.h"
 #include "common/log.h"
 #include "host-ctl/clock.h"
@@ -78,6 +78,47 @@ static void state_changed(struct vm *vm, const struct vmm_message *message)
 	}
 }
 
+static void session_ready(void *context, uint32_t events)
+{
+	struct vm *vm = context;
+
+	if (vm->session_events)
+		vm->session_events->ready(vm->session_context, events);
+	else if (vm->state == VM_REHEARSING)
+		vm_rehearsal_ready(vm);
+	else if (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR))
+		vm_lose(vm, "the guest closed its session stream while warm");
+	else
+		vm_end(vm, "the guest wrote to its session stream while warm");
+}
+
+static void become_warm(struct vm *vm)
+{
+	loop_set_timer(vm->timer, 0);
+	cgroup_set_weight(vm->config->cgroups, vm->group, VM_WEIGHT);
+	vm->warm_ns = clock_now();
+	vm->booted = true;
+	vm_move(vm, VM_WARM);
+	vm->events->warm(vm->context, vm);
+}
+
+/* Adopts the connected session stream: CONNECTING to REHEARSING or WARM. fd becomes the VM's. */
+static void set_session(struct vm *vm, int fd)
+{
+	vm->session = fd;
+	vm->session_source = loop_add_fd(vm->config->loop, fd, EPOLLIN | EPOLLRDHUP, session_ready, vm);
+	if (!vm->session_source) {
+		vm_end(vm, "the daemon cannot watch its stream: out of memory");
+	} else if (vm->rehearsed == vm->config->rehearsals) {
+		become_warm(vm);
+	} else {
+		vm->rehearsed++;
+		vm_move(vm, VM_REHEARSING);
+		if (vm_rehearsal_start(vm) < 0)
+			vm_lose(vm, "the agent's stream took no sample command");
+	}
+}
+
 static void connected(struct vm *vm, const struct vmm_message *message, int fd)
 {
 	char cause[VM_CAUSE_MAX];
@@ -91,7 +132,7 @@ static void connected(struct vm *vm, const struct vmm_message *message, int fd)
 		fd_close(&fd);
 		vm_end(vm, cause);
 	} else {
-		vm_set_session(vm, fd);
+		set_session(vm, fd);
 	}
 }
 

@@ -14,13 +14,12 @@ void vm_control_ready(struct vm *vm);
 void vm_agent_ready(struct vm *vm, uint32_t events);
 /* Asks the vmm for a stream to the agent: to CONNECTING. */
 void vm_connect_session(struct vm *vm);
-/* Adopts the connected session stream: CONNECTING to REHEARSING or WARM. fd becomes the VM's. */
-void vm_set_session(struct vm *vm, int fd);
 /* Closes the session stream of a VM that is not BUSY. */
 void vm_close_session(struct vm *vm);
 /* Sends the sample command on the session stream. 0 or -errno. */
 int vm_rehearsal_start(struct vm *vm);
-/* Reads what comes of it; at its end, the stream is closed and the next one asked for. */
+/* Reads what comes of it. When it ends with status 0, the stream is closed and the next one asked for; else
+ * the VM ends. */
 void vm_rehearsal_ready(struct vm *vm);
 
 #endif

@@ -5,18 +5,20 @@
  *
  * Told twice. The "kernel" (--kernel fd:N) is a text of words that say how it boots:
  *   boot exit:N | silent | mute | hello-version | hello-garbage | identity-refused | no-connect | warm-write
- * | warm-panic:MS | boot:MS
+ * | warm-panic:MS | boot:MS | sample-refused | sample-dies | sample-hangs | sample-missing | sample-status:N
+ * | sample-malformed
  * or as a vmm does that the guest has taken over:
  *   agent-file | agent-seqpacket | unblock | strays | children-write | hello-lines | serial-flood | calls
  * and the command of a run, argv[0], says how that goes: echo WORD...   the words
  * and a newline on stdout          exit N          exit status N cat            stdin to stdout, until its
  * end             signal N        ends by that signal both           "out" on stdout, "err" on stderr flood
- * BYTES     that many bytes of a pattern sleep          nothing, until a KILL or the end no-such-command
- * fails to start, ENOENT latin          bytes that are not UTF-8                   started-sleep   STARTED,
- * then as sleep refuse         ERROR                                      oom, timeout    ends so close
- * closes the stream without EXIT             die N           the vmm exits with status N panic          says
- * so, then exits as the vmm does        half            dies within a frame bad-type, bad-flags, bad-offset,
- * bad-exit, bad-length, bad-started, bad-early, bad-credit, bad-count break the protocol
+ * BYTES     that many bytes of a pattern dribble BYTES   as many frames of one byte sleep          nothing,
+ * until a KILL or the end no-such-command fails to start, ENOENT latin          bytes that are not UTF-8
+ * started-sleep   STARTED, then as sleep refuse         ERROR                                      oom,
+ * timeout    ends so close closes the stream without EXIT             die N           the vmm exits with
+ * status N panic          says so, then exits as the vmm does        half            dies within a frame
+ * bad-type, bad-flags, bad-offset, bad-exit, bad-length, bad-started, bad-early, bad-credit, bad-count break
+ * the protocol
  */
 #include "common/frame.h"
 #include "common/io.h"
@@ -251,6 +253,23 @@ static void do_flood(struct fake *fake, const char *bytes)
 	put_exit(fake, AGENT_EXITED, 0, 0);
 }
 
+/* Frames of one byte each, many in one write. */
+static void do_dribble(struct fake *fake, const char *bytes)
+{
+	unsigned long count = strtoul(bytes, NULL, 10);
+	struct agent_output output;
+	struct frame_queue queue;
+
+	frame_queue_init(&queue, SIZE_MAX);
+	for (output.offset = 0; output.offset < count; output.offset++)
+		if (frame_queue_put(&queue, AGENT_STDOUT, &output, sizeof output, "x", 1))
+			fail("memory");
+	io_write_all(fake->session, queue.buffer, frame_queue_length(&queue));
+	frame_queue_finish(&queue);
+	fake->offset[0] = count;
+	put_exit(fake, AGENT_EXITED, 0, 0);
+}
+
 static void do_cat(struct fake *fake, struct frame_reader *reader)
 {
 	struct agent_credit credit;
@@ -332,7 +351,8 @@ static bool run_unstarted(struct fake *fake, const char *command)
 
 	if (!strcmp(command, "refuse") || (!strcmp(command, "sh") && told(fake, "sample-refused")))
 		frame_write(fake->session, AGENT_ERROR, &refusal, sizeof refusal, "not now", 7);
-	else if (!strcmp(command, "no-such-command"))
+	else if (!strcmp(command, "no-such-command") ||
+		 (!strcmp(command, "sh") && told(fake, "sample-missing")))
 		put_exit(fake, AGENT_FAILED_TO_START, ENOENT, AGENT_STEP_EXEC);
 	else if (!strcmp(command, "sleep"))
 		pause();
@@ -350,7 +370,11 @@ static void run_started(
 		end(fake, VMM_END_PANIC, "in the sample command");
 	if (!strcmp(command, "sh") && told(fake, "sample-hangs"))
 		pause();
-	if (!strcmp(command, "echo"))
+	if (!strcmp(command, "sh") && told_number(fake, "sample-status:") > 0)
+		put_exit(fake, AGENT_EXITED, (int)told_number(fake, "sample-status:"), 0);
+	else if (!strcmp(command, "sh") && told(fake, "sample-malformed"))
+		put_exit(fake, AGENT_EXITED, -1, 0);
+	else if (!strcmp(command, "echo"))
 		do_echo(fake, next, count);
 	else if (!strcmp(command, "exit"))
 		put_exit(fake, AGENT_EXITED, atoi(next), 0);
@@ -364,6 +388,8 @@ static void run_started(
 		do_cat(fake, reader);
 	else if (!strcmp(command, "flood"))
 		do_flood(fake, next);
+	else if (!strcmp(command, "dribble"))
+		do_dribble(fake, next);
 	else if (!strcmp(command, "started-sleep"))
 		do_sleep(fake, reader);
 	else if (!strcmp(command, "die"))

@@ -134,6 +134,42 @@ static void test_a_serial_log_without_end(void **state)
 	remove_folder(serial);
 }
 
+/* A guest that does not say STARTED, with no deadline and with a late one; the third one has said so. */
+static void test_commands_that_are_not_answered(void **state)
+{
+	static char *const options[] = {"--pool", "3", NULL};
+	static const char *const bodies[] = {"{\"argv\":[\"sleep\"]}",
+		"{\"argv\":[\"sleep\"],\"timeout_ms\":60000}",
+		"{\"argv\":[\"started-sleep\"],\"timeout_ms\":9000}"};
+	struct daemon daemon;
+	struct answer answer;
+	int clients[3];
+
+	(void)state;
+	daemon_start(&daemon, "boot", options);
+	for (int i = 0; i < 3; i++) {
+		clients[i] = client_open(&daemon);
+		client_request(clients[i], "POST", "/v1/run", "", bodies[i]);
+	}
+	for (int i = 0; i < 2; i++) {
+		client_answer(clients[i], &answer);
+		assert_int_equal(answer.status, 502);
+		assert_string_equal(error_member(&answer, "code"), "incomplete");
+		assert_string_equal(error_member(&answer, "message"),
+			"the guest did not answer the command within 10 s; its VM was destroyed. The command "
+			"may have run");
+		answer_finish(&answer);
+		close(clients[i]);
+	}
+	client_answer(clients[2], &answer);
+	assert_int_equal(answer.status, 200);
+	assert_string_equal(member(&answer, "result"), "{\"kind\":\"timed_out\",\"by\":\"host\"}");
+	answer_finish(&answer);
+	close(clients[2]);
+	await_pool(&daemon, "busy", 0);
+	daemon_stop(&daemon);
+}
+
 static void test_system_calls(void **state)
 {
 	struct daemon daemon;
@@ -152,6 +188,7 @@ int main(void)
 		cmocka_unit_test(test_streams_without_end),
 		cmocka_unit_test(test_children_that_go_on_writing),
 		cmocka_unit_test(test_warnings_without_end),
+		cmocka_unit_test(test_commands_that_are_not_answered),
 		cmocka_unit_test(test_system_calls),
 		cmocka_unit_test(test_a_serial_log_without_end),
 	};

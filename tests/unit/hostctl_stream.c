@@ -403,6 +403,24 @@ static void test_slow_reader(void **state)
 }
 
 /* The VM of a client that does not read dies: no spin, no hang, and the client learns it after the output. */
+/* More small frames than the client's queue holds, and a client that lets it fill up. */
+static void test_frames_of_one_byte(void **state)
+{
+	enum { FRAMES = 60000 };
+	struct daemon daemon;
+	struct stream stream;
+
+	(void)state;
+	daemon_start(&daemon, "boot", pool_of_one);
+	assert_int_equal(open_stream(&daemon, &stream, "{\"argv\":[\"dribble\",\"60000\"]}"), 101);
+	sleep_ms(200);
+	expect(&stream, AGENT_STARTED);
+	for (uint64_t i = 0; i < FRAMES; i++)
+		expect_output(&stream, AGENT_STDOUT, i, "x");
+	expect_exit(&stream, AGENT_EXITED, 0);
+	daemon_stop(&daemon);
+}
+
 static void test_vm_dies_behind_a_slow_reader(void **state)
 {
 	struct daemon daemon;
@@ -480,6 +498,7 @@ int main(void)
 		cmocka_unit_test(test_stdin_beyond_credit),
 		cmocka_unit_test(test_client_that_leaves),
 		cmocka_unit_test(test_slow_reader),
+		cmocka_unit_test(test_frames_of_one_byte),
 		cmocka_unit_test(test_vm_dies_behind_a_slow_reader),
 		cmocka_unit_test(test_stop_tells_the_client),
 		cmocka_unit_test(test_deadline_by_host),
