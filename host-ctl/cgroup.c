@@ -5,6 +5,8 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <libgen.h>
+#include <limits.h>
 #include <linux/magic.h>
 #include <poll.h>
 #include <stdio.h>
@@ -99,6 +101,25 @@ static int enable_controllers(int directory, const char **missing)
 	return status;
 }
 
+/* Whether the folder that holds `path` is of cgroup v2. */
+static bool is_beside_cgroups(const char *path)
+{
+	char parent[PATH_MAX];
+	struct statfs fs;
+
+	return snprintf(parent, sizeof parent, "%s", path) < (int)sizeof parent &&
+	       statfs(dirname(parent), &fs) == 0 && fs.f_type == CGROUP2_SUPER_MAGIC;
+}
+
+static int refuse_mount(const char *path, struct error *error)
+{
+	error_set(error, ERROR_INTERNAL,
+		"cgroup root %s is not on cgroup v2: `mount -t cgroup2 none /sys/fs/cgroup`, or name a "
+		"folder of a cgroup v2 mount with --cgroup-root",
+		path);
+	return -ENOTSUP;
+}
+
 static int open_directory(const char *path, struct error *error)
 {
 	struct statfs fs;
@@ -112,15 +133,13 @@ static int open_directory(const char *path, struct error *error)
 	if (fstatfs(fd, &fs) < 0 || fs.f_type != CGROUP2_SUPER_MAGIC) {
 		rmdir(path);
 		close(fd);
-		error_set(error, ERROR_INTERNAL,
-			"cgroup root %s is not on cgroup v2: mount it (mount -t cgroup2 cgroup2 "
-			"/sys/fs/cgroup), or name a folder of a cgroup v2 mount with --cgroup-root",
-			path);
-		return -ENOTSUP;
+		return refuse_mount(path, error);
 	}
 	return fd;
 fail:
 	fd = -errno;
+	if (!is_beside_cgroups(path))
+		return refuse_mount(path, error);
 	error_set(error, ERROR_INTERNAL,
 		"cannot make the cgroup root %s: %s; host-ctl serve needs root and a writable cgroup v2 "
 		"mount "

@@ -22,6 +22,15 @@ static int fail(struct error *error, int status, const char *what, const char *p
 	return status;
 }
 
+#define MEND_FOLDER "name a folder that can be made and written with --runtime-dir"
+#define MEND_SOCKET "give a path in a folder that can be written with --socket"
+
+static int refuse(struct error *error, int status, const char *what, const char *path, const char *mend)
+{
+	error_set(error, ERROR_INTERNAL, "cannot %s %s: %s: %s", what, path, strerror(-status), mend);
+	return status;
+}
+
 static int in_use(struct error *error, int lock, const char *what, const char *path)
 {
 	char pid[PID_TEXT + 1] = "";
@@ -36,14 +45,15 @@ static int in_use(struct error *error, int lock, const char *what, const char *p
 }
 
 /* The lock is the kernel's and ends with the process; the pid in the file is for people. */
-static int take_lock(const char *path, const char *what, const char *subject, int *lock, struct error *error)
+static int take_lock(const char *path, const char *what, const char *subject, const char *mend, int *lock,
+	struct error *error)
 {
 	char pid[PID_TEXT];
-	int length;
+	ssize_t length, written;
 
 	*lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
 	if (*lock < 0)
-		return fail(error, -errno, "open the lock", path);
+		return refuse(error, -errno, "open the lock", path, mend);
 	if (flock(*lock, LOCK_EX | LOCK_NB) < 0) {
 		int status = errno == EWOULDBLOCK ? in_use(error, *lock, what, subject)
 						  : fail(error, -errno, "lock", path);
@@ -52,9 +62,11 @@ static int take_lock(const char *path, const char *what, const char *subject, in
 		return status;
 	}
 	length = snprintf(pid, sizeof pid, "%d\n", (int)getpid());
-	if (ftruncate(*lock, 0) < 0 || pwrite(*lock, pid, (size_t)length, 0) != length)
-		return fail(error, -EIO, "write the lock", path);
-	return 0;
+	written = ftruncate(*lock, 0) < 0 ? -1 : pwrite(*lock, pid, (size_t)length, 0);
+	if (written == length)
+		return 0;
+	/* A disk that fills takes a part and gives no errno. */
+	return refuse(error, written < 0 ? -errno : -ENOSPC, "write the lock", path, mend);
 }
 
 static int make_path(char *path, size_t size, const char *start, const char *end, struct error *error)
@@ -114,17 +126,18 @@ int runtime_open(struct runtime *runtime, const char *folder, const char *socket
 	if (!status)
 		status = check_lengths(runtime, error);
 	if (!status && mkdir(folder, 0755) < 0 && errno != EEXIST)
-		status = fail(error, -errno, "make the runtime folder", folder);
+		status = refuse(error, -errno, "make the runtime folder", folder, MEND_FOLDER);
 	if (!status)
 		status = make_path(lock, sizeof lock, folder, "/serve.lock", error);
 	if (!status)
-		status = take_lock(lock, "the runtime folder", folder, &runtime->folder_lock, error);
+		status = take_lock(
+			lock, "the runtime folder", folder, MEND_FOLDER, &runtime->folder_lock, error);
 	if (!status)
 		status = make_path(lock, sizeof lock, socket, ".lock", error);
 	if (!status)
-		status = take_lock(lock, "the socket", socket, &runtime->socket_lock, error);
+		status = take_lock(lock, "the socket", socket, MEND_SOCKET, &runtime->socket_lock, error);
 	if (!status && mkdir(runtime->sockets, 0700) < 0 && errno != EEXIST)
-		status = fail(error, -errno, "make", runtime->sockets);
+		status = refuse(error, -errno, "make", runtime->sockets, MEND_FOLDER);
 	runtime->has_sockets = !status;
 	if (!status)
 		status = empty_folder(runtime->sockets, error);
@@ -146,8 +159,14 @@ int runtime_listen(struct runtime *runtime, gid_t group, struct error *error)
 			runtime->socket);
 		return fd;
 	}
+	if (fd == -EEXIST) {
+		error_set(error, ERROR_CONFLICT,
+			"the socket %s is a file of another kind: remove it, or give another --socket",
+			runtime->socket);
+		return fd;
+	}
 	if (fd < 0)
-		return fail(error, fd, "listen on", runtime->socket);
+		return refuse(error, fd, "listen on", runtime->socket, MEND_SOCKET);
 	runtime->listener = fd;
 	if (chown(runtime->socket, (uid_t)-1, group) < 0)
 		return fail(error, -errno, "set the group of", runtime->socket);

@@ -2,7 +2,10 @@
 /* What the daemon refuses to start with: each file that no VM could start from, in exact words. */
 #include "tests/unit/hostctl_fixture.h"
 
+#include "host-ctl/cgroup.h"
+#include "host-ctl/runtime.h"
 #include "host-ctl/serve_check.h"
+#include <sys/resource.h>
 
 #define REAL_VMM "build/vmm/vmm"
 
@@ -133,6 +136,90 @@ static void test_the_daemon_does_not_start(void **state)
 	remove_folder(daemon.folder);
 }
 
+static void refuses_runtime(const char *folder, const char *socket, const char *wanted)
+{
+	struct runtime runtime;
+	struct error error;
+	int status = runtime_open(&runtime, folder, socket, &error);
+
+	if (!status)
+		status = runtime_listen(&runtime, getegid(), &error);
+	assert_true(status < 0);
+	assert_string_equal(error.message, wanted);
+	runtime_close(&runtime);
+}
+
+#define MEND_FOLDER ": name a folder that can be made and written with --runtime-dir"
+#define MEND_SOCKET ": give a path in a folder that can be written with --socket"
+
+static void test_folders_and_sockets(void **state)
+{
+	char wanted[512], path[2 * ROOM], lock[2 * ROOM];
+	struct place place;
+
+	(void)state;
+	set_up(&place);
+	snprintf(wanted, sizeof wanted, "cannot open the lock %s/serve.lock: Not a directory" MEND_FOLDER,
+		place.text);
+	refuses_runtime(place.text, "/nosuch/x.sock", wanted);
+	snprintf(path, sizeof path, "%s/folder", place.none);
+	snprintf(wanted, sizeof wanted,
+		"cannot make the runtime folder %s: No such file or directory" MEND_FOLDER, path);
+	refuses_runtime(path, "/nosuch/x.sock", wanted);
+	refuses_runtime(place.folder, "/nosuch/x.sock",
+		"cannot open the lock /nosuch/x.sock.lock: No such file or directory" MEND_SOCKET);
+	snprintf(wanted, sizeof wanted,
+		"the socket %s is a file of another kind: remove it, or give another --socket", place.text);
+	refuses_runtime(place.folder, place.text, wanted);
+	snprintf(lock, sizeof lock, "%s.lock", place.text);
+	assert_int_equal(access(lock, F_OK), 0);
+	remove_folder(place.folder);
+}
+
+/* A disk that takes only the first byte. */
+static void test_a_full_disk(void **state)
+{
+	const struct rlimit one = {.rlim_cur = 1, .rlim_max = RLIM_INFINITY};
+	struct rlimit kept;
+	struct runtime runtime;
+	struct error error;
+	struct place place;
+	char wanted[512];
+	int status;
+
+	(void)state;
+	set_up(&place);
+	signal(SIGXFSZ, SIG_IGN);
+	assert_int_equal(getrlimit(RLIMIT_FSIZE, &kept), 0);
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &one), 0);
+	status = runtime_open(&runtime, place.folder, place.none, &error);
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &kept), 0);
+	assert_int_equal(status, -ENOSPC);
+	snprintf(wanted, sizeof wanted,
+		"cannot write the lock %s/serve.lock: No space left on device" MEND_FOLDER, place.folder);
+	assert_string_equal(error.message, wanted);
+	remove_folder(place.folder);
+}
+
+static void test_no_cgroups(void **state)
+{
+	static const char *const paths[] = {"/proc", "/tmp/none/none"};
+	struct cgroup_tree tree;
+	struct error error;
+	char wanted[512];
+
+	(void)state;
+	for (int i = 0; i < 2; i++) {
+		snprintf(wanted, sizeof wanted,
+			"cgroup root %s is not on cgroup v2: `mount -t cgroup2 none /sys/fs/cgroup`, or name "
+			"a "
+			"folder of a cgroup v2 mount with --cgroup-root",
+			paths[i]);
+		assert_true(cgroup_tree_open(&tree, paths[i], false, &error) < 0);
+		assert_string_equal(error.message, wanted);
+	}
+}
+
 /* A file that only the vmm finds fault with is told by its path, though the vmm knows it by a number. */
 static void test_causes_name_paths(void **state)
 {
@@ -160,6 +247,9 @@ int main(void)
 		cmocka_unit_test(test_devices_and_folders),
 		cmocka_unit_test(test_only_root_serves),
 		cmocka_unit_test(test_the_daemon_does_not_start),
+		cmocka_unit_test(test_folders_and_sockets),
+		cmocka_unit_test(test_a_full_disk),
+		cmocka_unit_test(test_no_cgroups),
 		cmocka_unit_test(test_causes_name_paths),
 	};
 
