@@ -4,6 +4,7 @@
  * Usage: agent VMM KERNEL INITRD BASE
  *
  * What runs in the guest are shell scripts; a case is a script, how it must end, and what it must print.
+ * Longer than other files, because all its cases share one client and one list of scripts.
  */
 #include "common/frame.h"
 #include "common/io.h"
