@@ -2,22 +2,13 @@
 /* The plain form of a run: the output is collected, and one JSON object tells it all. */
 #include "host-ctl/api_run.h"
 #include "host-ctl/run_output.h"
+#include "host-ctl/start_step.h"
 
 #include <string.h>
 
 struct plain_run {
 	struct api_run base;
 	struct run_output output[2]; /* stdout, stderr */
-};
-
-static const char *const steps[] = {
-	[AGENT_STEP_NONE] = "none",
-	[AGENT_STEP_CGROUP] = "cgroup",
-	[AGENT_STEP_PIPES] = "pipes",
-	[AGENT_STEP_CLONE] = "clone",
-	[AGENT_STEP_USER] = "user",
-	[AGENT_STEP_CWD] = "cwd",
-	[AGENT_STEP_EXEC] = "exec",
 };
 
 /* What a guest says may be any 64 bits; JSON's integers here are signed. */
@@ -42,7 +33,7 @@ static json_t *result_to_json(const struct run_result *result)
 	case AGENT_FAILED_TO_START:
 		text = strerrordesc_np(exit->code);
 		return json_pack("{s:s,s:i,s:s,s:s}", "kind", kind, "errno", (int)exit->code, "error",
-			text ? text : "unknown error", "step", steps[exit->step]);
+			text ? text : "unknown error", "step", start_step_name(exit->step));
 	default:
 		return json_pack("{s:s}", "kind", kind);
 	}

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "host-ctl/cmd_result.h"
+#include "host-ctl/start_step.h"
 #include <errno.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -23,23 +24,12 @@ static const struct {
 };
 enum { KINDS = sizeof(kinds) / sizeof(kinds[0]) };
 
-static const char *const steps[] = {
-	[AGENT_STEP_NONE] = "none",
-	[AGENT_STEP_CGROUP] = "cgroup",
-	[AGENT_STEP_PIPES] = "pipes",
-	[AGENT_STEP_CLONE] = "clone",
-	[AGENT_STEP_USER] = "user",
-	[AGENT_STEP_CWD] = "cwd",
-	[AGENT_STEP_EXEC] = "exec",
-};
-enum { STEPS = sizeof(steps) / sizeof(steps[0]) };
-
 static bool is_sane(const struct cmd_result *result)
 {
 	unsigned int kind = result->kind, step = result->step;
 
 	return kind >= AGENT_EXITED && kind < KINDS && result->code >= kinds[kind].minimum &&
-	       result->code <= kinds[kind].maximum && step < STEPS;
+	       result->code <= kinds[kind].maximum && start_step_name(step);
 }
 
 int cmd_result_from_frame(struct cmd_result *result, const struct frame *frame)
@@ -59,12 +49,12 @@ int cmd_result_from_frame(struct cmd_result *result, const struct frame *frame)
 	return is_sane(result) ? 0 : -EPROTO;
 }
 
-/* The step of that name; STEPS when there is none. */
+/* The step of that name; one without a name when there is none. */
 static unsigned int find_step(const char *name)
 {
 	unsigned int i = 0;
 
-	while (i < STEPS && (!name || strcmp(steps[i], name) != 0))
+	while (start_step_name(i) && (!name || strcmp(start_step_name(i), name) != 0))
 		i++;
 	return i;
 }
@@ -180,7 +170,7 @@ void cmd_result_describe(
 		break;
 	case AGENT_FAILED_TO_START:
 		snprintf(text, size, "failed to start: %s: %s (step: %s)", start_subject(result, options),
-			start_reason(result), steps[result->step]);
+			start_reason(result), start_step_name(result->step));
 		break;
 	}
 }

@@ -11,7 +11,7 @@
 
 enum { FDT_NAME_MAX = 32 };
 
-int fdt_add_reg(void *tree, gpa_t base, uint64_t size)
+static int add_reg(void *tree, gpa_t base, uint64_t size)
 {
 	fdt64_t range[2] = {cpu_to_fdt64(base), cpu_to_fdt64(size)};
 
@@ -19,8 +19,7 @@ int fdt_add_reg(void *tree, gpa_t base, uint64_t size)
 	return fdt_property(tree, "reg", range, sizeof(range));
 }
 
-/* Begins name@base with `compatible` and `reg`. */
-static int begin_device(void *tree, const char *name, const char *compatible, gpa_t base, uint64_t size)
+int fdt_begin_device(void *tree, const char *name, const char *compatible, gpa_t base, uint64_t size)
 {
 	char unit[FDT_NAME_MAX];
 	int r;
@@ -30,14 +29,14 @@ static int begin_device(void *tree, const char *name, const char *compatible, gp
 	if (r == 0)
 		r = fdt_property_string(tree, "compatible", compatible);
 	if (r == 0)
-		r = fdt_add_reg(tree, base, size);
+		r = add_reg(tree, base, size);
 	return r;
 }
 
 static int add_virtio(void *tree, unsigned number)
 {
 	uint32_t cells[FDT_INTERRUPT_CELLS];
-	int r = begin_device(tree, "virtio", "virtio,mmio", LAYOUT_VIRTIO(number), VIRTIO_MMIO_WINDOW);
+	int r = fdt_begin_device(tree, "virtio", "virtio,mmio", LAYOUT_VIRTIO(number), VIRTIO_MMIO_WINDOW);
 
 	fdt_interrupt_cells(number, cells);
 	for (unsigned i = 0; i < FDT_INTERRUPT_CELLS; i++)
@@ -50,7 +49,7 @@ static int add_virtio(void *tree, unsigned number)
 /* The register that syscon-poweroff writes to. */
 static int add_syscon(void *tree)
 {
-	int r = begin_device(tree, "syscon", "syscon", LAYOUT_POWEROFF_BASE, LAYOUT_POWEROFF_SIZE);
+	int r = fdt_begin_device(tree, "syscon", "syscon", LAYOUT_POWEROFF_BASE, LAYOUT_POWEROFF_SIZE);
 
 	if (r == 0)
 		r = fdt_property_u32(tree, "reg-io-width", 4);
@@ -76,7 +75,8 @@ static int add_poweroff(void *tree)
 
 static int add_pvpanic(void *tree)
 {
-	int r = begin_device(tree, "pvpanic", "qemu,pvpanic-mmio", LAYOUT_PVPANIC_BASE, LAYOUT_PVPANIC_SIZE);
+	int r = fdt_begin_device(
+		tree, "pvpanic", "qemu,pvpanic-mmio", LAYOUT_PVPANIC_BASE, LAYOUT_PVPANIC_SIZE);
 
 	return r == 0 ? fdt_end_node(tree) : r;
 }

@@ -36,7 +36,7 @@ int fdt_add_processors(void *tree, const struct fdt_config *config);
 enum { FDT_INTERRUPT_CELLS = 2 };
 void fdt_interrupt_cells(unsigned pin, uint32_t cells[FDT_INTERRUPT_CELLS]);
 
-/* Adds a `reg` property with one range to the present node. 0 or libfdt's negative error. */
-int fdt_add_reg(void *tree, gpa_t base, uint64_t size);
+/* Begins the node name@base with `compatible` and a `reg` of one range. 0 or libfdt's negative error. */
+int fdt_begin_device(void *tree, const char *name, const char *compatible, gpa_t base, uint64_t size);
 
 #endif

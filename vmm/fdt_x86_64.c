@@ -49,15 +49,8 @@ static int add_cpus(void *tree, unsigned cpus)
 /* Begins an interrupt controller. */
 static int begin_controller(void *tree, const char *name, const char *compatible, gpa_t base, uint64_t size)
 {
-	char unit[FDT_NAME_MAX];
-	int r;
+	int r = fdt_begin_device(tree, name, compatible, base, size);
 
-	snprintf(unit, sizeof(unit), "%s@%llx", name, (unsigned long long)base);
-	r = fdt_begin_node(tree, unit);
-	if (r == 0)
-		r = fdt_property_string(tree, "compatible", compatible);
-	if (r == 0)
-		r = fdt_add_reg(tree, base, size);
 	if (r == 0)
 		r = fdt_property(tree, "interrupt-controller", NULL, 0);
 	if (r == 0)
