@@ -27,6 +27,17 @@ enum vmm_message_type {
 	VMM_RESUME = 3,
 	VMM_STATUS = 4, /* Reply: arg0 enum vmm_state, arg1 exits since the start, arg2 guest boot CPU ns */
 	VMM_KILL = 5,	/* end the VM now; the reply is followed by EVENT_STATE ended */
+	/*
+	 * arg0: enum vmm_link. With one fd (SCM_RIGHTS), a tap: it becomes the net device's backend in place
+	 * of the one before. Reply: status; -ENODEV: no net device; -ENOTCONN: up, and there is no backend.
+	 */
+	VMM_NET = 6,
+	/*
+	 * arg0: the balloon's target in bytes, or VMM_BALLOON_ASK. Replied to at once; the guest moves there
+	 * by itself. Reply: arg0 target, arg1 what the guest has given up by now, arg2 what it reported free
+	 * since the start (all bytes); -ENODEV: no balloon; -EINVAL: more than the guest's memory.
+	 */
+	VMM_BALLOON = 7,
 
 	/* events */
 	VMM_EVENT_STATE = 64, /* arg0: enum vmm_state; when ended, arg1: enum vmm_end, text: the reason */
@@ -35,6 +46,9 @@ enum vmm_message_type {
 
 	VMM_REPLY = 0x80, /* or'ed to the request's type */
 };
+
+enum vmm_link { VMM_LINK_DOWN = 0, VMM_LINK_UP = 1 };
+#define VMM_BALLOON_ASK UINT64_MAX
 
 enum vmm_state {
 	VMM_STATE_STARTING = 0,

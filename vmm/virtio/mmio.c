@@ -47,6 +47,7 @@ struct virtio_mmio {
 	uint32_t queue_select;
 	uint32_t device_features_select, driver_features_select;
 	uint64_t driver_features;
+	uint32_t config_generation;
 	bool reset_pending; /* the device has not been told yet */
 	bool complained;    /* one line of log for each transport is enough */
 
@@ -354,19 +355,36 @@ static uint32_t read_register(struct virtio_mmio *mmio, uint64_t offset)
 	case VIRTIO_MMIO_SHM_BASE_LOW:
 	case VIRTIO_MMIO_SHM_BASE_HIGH:
 		return NO_SHARED_MEMORY;
-	default: /* ConfigGeneration too: no device changes its configuration while it lives */
+	case VIRTIO_MMIO_CONFIG_GENERATION:
+		return mmio->config_generation;
+	default:
 		return 0;
 	}
 }
 
-static void read_config(const struct virtio_device *device, uint64_t offset, uint8_t *data, uint32_t length)
+static void read_config(struct virtio_mmio *mmio, uint64_t offset, uint8_t *data, uint32_t length)
 {
+	const struct virtio_device *device = mmio->device;
 	uint64_t room;
 
 	if (offset >= device->config_length)
 		return;
 	room = device->config_length - offset;
+	pthread_mutex_lock(&mmio->lock);
 	memcpy(data, (const uint8_t *)device->config + offset, room < length ? room : length);
+	pthread_mutex_unlock(&mmio->lock);
+}
+
+static void write_config(struct virtio_mmio *mmio, uint64_t offset, const void *data, uint32_t length)
+{
+	struct virtio_device *device = mmio->device;
+
+	if (!device->ops->write_config || offset >= device->config_length ||
+		length > device->config_length - offset)
+		return;
+	pthread_mutex_lock(&mmio->lock);
+	device->ops->write_config(device, (uint32_t)offset, data, length);
+	pthread_mutex_unlock(&mmio->lock);
 }
 
 void virtio_mmio_read(struct virtio_mmio *mmio, uint64_t offset, void *data, uint32_t length)
@@ -376,7 +394,7 @@ void virtio_mmio_read(struct virtio_mmio *mmio, uint64_t offset, void *data, uin
 	count(&mmio->reads);
 	memset(data, 0, length);
 	if (offset >= VIRTIO_MMIO_CONFIG) {
-		read_config(mmio->device, offset - VIRTIO_MMIO_CONFIG, data, length);
+		read_config(mmio, offset - VIRTIO_MMIO_CONFIG, data, length);
 		return;
 	}
 	if (length != REGISTER_BYTES)
@@ -396,6 +414,8 @@ void virtio_mmio_write(struct virtio_mmio *mmio, uint64_t offset, const void *da
 	uint32_t value;
 
 	count(&mmio->writes);
+	if (offset >= VIRTIO_MMIO_CONFIG)
+		write_config(mmio, offset - VIRTIO_MMIO_CONFIG, data, length);
 	if (length != REGISTER_BYTES || offset >= VIRTIO_MMIO_CONFIG)
 		return;
 	memcpy(&value, data, sizeof(value));
@@ -441,6 +461,15 @@ static void transport_interrupt(struct virtio_transport *base)
 	raise_interrupt(from_base(base), VIRTIO_MMIO_INT_VRING);
 }
 
+static void transport_config_changed(struct virtio_transport *base)
+{
+	struct virtio_mmio *mmio = from_base(base);
+
+	mmio->config_generation++;
+	if (mmio->device->running)
+		raise_interrupt(mmio, VIRTIO_MMIO_INT_CONFIG);
+}
+
 static void transport_needs_reset(struct virtio_transport *base, const char *reason)
 {
 	set_needs_reset(from_base(base), reason);
@@ -464,6 +493,7 @@ static const struct virtio_transport_ops transport_ops = {
 	.enter = transport_enter,
 	.leave = transport_leave,
 	.interrupt = transport_interrupt,
+	.config_changed = transport_config_changed,
 	.needs_reset = transport_needs_reset,
 	.fault = transport_fault,
 	.recall = transport_recall,

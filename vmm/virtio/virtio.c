@@ -49,6 +49,12 @@ void virtio_device_publish(struct virtio_device *device, unsigned queue)
 		device->transport->ops->interrupt(device->transport);
 }
 
+void virtio_device_config_changed(struct virtio_device *device)
+{
+	if (device->transport)
+		device->transport->ops->config_changed(device->transport);
+}
+
 void virtio_device_refuse(struct virtio_device *device, unsigned queue, const char *why)
 {
 	char reason[VIRTIO_REASON_MAX];

@@ -5,7 +5,7 @@
  * A device is a struct with struct virtio_device first. It sees its queues, guest memory through them, and
  * the functions below; never registers, the bus, KVM or the VM. All of its code but create runs on the
  * loop's thread with the transport's lock held: operations are called so, and a device's own fds and public
- * functions take the lock by virtio_device_enter.
+ * functions take the lock by virtio_device_enter. One operation, write_config, comes on a vCPU's thread.
  */
 #ifndef VMM_VIRTIO_VIRTIO_H
 #define VMM_VIRTIO_VIRTIO_H
@@ -34,6 +34,12 @@ struct virtio_device_ops {
 	/* The driver reset the device: drop all that belongs to it. The queues are empty already. May be
 	 * NULL. */
 	void (*reset)(struct virtio_device *device);
+	/*
+	 * The driver wrote bytes of the device's configuration, which lie wholly inside it. On a vCPU's
+	 * thread: it may only store them. NULL: the configuration is read-only, and writes are lost.
+	 */
+	void (*write_config)(
+		struct virtio_device *device, uint32_t offset, const void *data, uint32_t length);
 	/* Frees it. The loop is not inside it. */
 	void (*destroy)(struct virtio_device *device);
 };
@@ -44,7 +50,7 @@ struct virtio_device {
 	const char *name;   /* constant string, for logs and counters */
 	uint32_t id;	    /* VIRTIO_ID_* */
 	uint64_t features;  /* offered */
-	const void *config; /* the device's configuration, read-only to the driver */
+	const void *config; /* the device's configuration; changes with the transport's lock held only */
 	uint32_t config_length;
 	unsigned queue_count;
 	struct virtq queues[VIRTIO_QUEUES_MAX]; /* size_max set by create */
@@ -60,6 +66,7 @@ struct virtio_transport_ops {
 	void (*enter)(struct virtio_transport *transport);
 	void (*leave)(struct virtio_transport *transport);
 	void (*interrupt)(struct virtio_transport *transport);
+	void (*config_changed)(struct virtio_transport *transport);
 	void (*needs_reset)(struct virtio_transport *transport, const char *reason);
 	void (*fault)(struct virtio_transport *transport, const char *reason);
 	void (*recall)(struct virtio_transport *transport, unsigned queue);
@@ -88,6 +95,11 @@ static inline bool virtio_device_has(const struct virtio_device *device, unsigne
 int virtio_device_pop(struct virtio_device *device, unsigned queue, struct virtq_chain *chain);
 /* virtq_publish, and the interrupt when it is wanted. */
 void virtio_device_publish(struct virtio_device *device, unsigned queue);
+/*
+ * The device has changed its configuration, within the same enter and leave (or operation): the generation
+ * moves on, and a driver that runs gets a configuration interrupt (4.2.2, ConfigGeneration).
+ */
+void virtio_device_config_changed(struct virtio_device *device);
 /* The driver sent what cannot be answered: DEVICE_NEEDS_RESET; the queues are dead until a reset. */
 void virtio_device_refuse(struct virtio_device *device, unsigned queue, const char *reason);
 /* Has notify called for the queue in a later round of the loop. */
