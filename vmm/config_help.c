@@ -31,8 +31,6 @@ static void append_limits(char *text, size_t *length, const struct config_option
 	config_format_size(option->maximum, maximum);
 	if (option->kind == CONFIG_SIZE)
 		append(text, length, "%s to %s", minimum, maximum);
-	else if (option->kind == CONFIG_NUMBER && option->minimum == option->maximum)
-		append(text, length, "%llu only", (unsigned long long)option->minimum);
 	else if (option->kind == CONFIG_NUMBER)
 		append(text, length, "%llu to %llu", (unsigned long long)option->minimum,
 			(unsigned long long)option->maximum);

@@ -165,10 +165,6 @@ static int take_number(const struct config_option *option, const char *value, ui
 	if (r == -EINVAL)
 		return config_refuse(error, "--%s " CONFIG_SHOWN " is not a number; write decimal digits",
 			option->name, value);
-	if (option->minimum == option->maximum)
-		return config_refuse(error,
-			"--%s " CONFIG_SHOWN " is not possible yet; the only value is %llu", option->name,
-			value, (unsigned long long)option->minimum);
 	return config_refuse(error, "--%s " CONFIG_SHOWN " is out of range; choose %llu to %llu",
 		option->name, value, (unsigned long long)option->minimum,
 		(unsigned long long)option->maximum);
@@ -326,7 +322,7 @@ const struct config_option config_options[CONFIG_OPTION_COUNT] = {
 		.value = "N",
 		.fallback = "1",
 		.minimum = 1,
-		.maximum = 1,
+		.maximum = LAYOUT_CPUS_MAX,
 		.most = 1,
 		.take = take_cpus,
 		.text = "processors of the guest"},

@@ -67,8 +67,8 @@ uint64_t vcpu_cpu_ns(struct vcpu *vcpu);
 void vcpu_finish(struct vcpu *vcpu);
 
 /*
- * The processor. Features are what KVM supports here, asked for once and shared by all vCPUs of a VM; the
- * rules by which each vCPU's are made from them are in vcpu_x86_64.c.
+ * The processor. Features are what KVM supports here, asked for once and shared by all vCPUs of a VM, so that
+ * all agree; the rules by which each vCPU's are made from them are in cpuid_x86_64.h.
  */
 struct vcpu_features;
 int vcpu_features_create(const struct kvm *kvm, struct vcpu_features **out);
@@ -81,11 +81,5 @@ int vcpu_set_entry(struct vcpu *vcpu, const struct boot_state *state);
 
 /* Where the guest is; 0 when KVM does not say. On the vCPU's thread, or while it stands. */
 uint64_t vcpu_program_counter(const struct vcpu *vcpu);
-
-struct kvm_cpuid2;
-/* The rules alone, for tests: adapts KVM's supported CPUID to vCPU `id` of `cpus`. There must be room for
- * VCPU_CPUID_ADDED entries more. */
-enum { VCPU_CPUID_ADDED = 4 };
-void vcpu_adapt_cpuid(struct kvm_cpuid2 *cpuid, unsigned id, unsigned cpus, bool tsc_deadline);
 
 #endif

@@ -166,8 +166,18 @@ static const struct {
 	{{"--kernel", "k", "--mem", "-1"},
 		"--mem -1 is not a size; write a number with K, M or G, such as 128M"},
 	/* other numbers */
-	{{"--kernel", "k", "--cpus", "2"}, "--cpus 2 is not possible yet; the only value is 1"},
-	{{"--kernel", "k", "--cpus", "0"}, "--cpus 0 is not possible yet; the only value is 1"},
+	{{"--kernel", "k", "--cpus", "0"}, "--cpus 0 is out of range; choose 1 to 8"},
+	{{"--kernel", "k", "--cpus", "9"}, "--cpus 9 is out of range; choose 1 to 8"},
+	{{"--kernel", "k", "--cpus", "18446744073709551617"},
+		"--cpus 18446744073709551617 is out of range; choose 1 to 8"},
+	{{"--kernel", "k", "--cpus", "1.5"}, "--cpus 1.5 is not a number; write decimal digits"},
+	{{"--kernel", "k", "--cpus", "-1"}, "--cpus -1 is not a number; write decimal digits"},
+	{{"--kernel", "k", "--cpus", "+1"}, "--cpus +1 is not a number; write decimal digits"},
+	{{"--kernel", "k", "--cpus", " 1"}, "--cpus  1 is not a number; write decimal digits"},
+	{{"--kernel", "k", "--cpus", "0x2"}, "--cpus 0x2 is not a number; write decimal digits"},
+	{{"--kernel", "k", "--cpus", ""}, "--cpus needs a value; write --cpus N"},
+	{{"--kernel", "k", "--cpus="}, "--cpus needs a value; write --cpus N"},
+	{{"--kernel", "k", "--cpus", "2", "--cpus", "2"}, "--cpus is given twice; give it once"},
 	{{"--kernel", "k", "--cpus", "one"}, "--cpus one is not a number; write decimal digits"},
 	{{"--kernel", "k", "--vsock", "v", "--vsock-cid", "2"},
 		"--vsock-cid 2 is out of range; choose 3 to 4294967294"},
@@ -308,6 +318,19 @@ static void more_memory_than_the_host_has_is_refused(void **state)
 	assert_string_equal(run.error, "--mem 3G is more than the 1G that this host has; give less");
 }
 
+static void a_guest_has_one_to_eight_cpus(void **state)
+{
+	(void)state;
+	struct run run;
+
+	for (unsigned cpus = 1; cpus <= LAYOUT_CPUS_MAX; cpus++) {
+		char value[] = {(char)('0' + cpus), '\0'};
+
+		assert_int_equal(parse(&run, "--kernel", "k", "--cpus", value), 0);
+		assert_int_equal(run.config.cpus, cpus);
+	}
+}
+
 static void help_and_version_end_the_parsing(void **state)
 {
 	(void)state;
@@ -326,7 +349,7 @@ static const char *const help_lines[] = {
 	"\n  --vsock PATH                       -         path of at most 96 bytes\n",
 	"\n  --vsock-cid N                      3         3 to 4294967294\n",
 	"\n  --mem SIZE                         128M      16M to 3G\n",
-	"\n  --cpus N                           1         1 only\n",
+	"\n  --cpus N                           1         1 to 8\n",
 	"\n  --serial -|none|PATH|fd:N          none      -\n",
 	"\n  --control PATH|fd:N                -         path of at most 107 bytes\n",
 	"\n  --kvm PATH|fd:N                    /dev/kvm  -\n",
@@ -391,6 +414,7 @@ int main(void)
 		cmocka_unit_test(the_kernels_command_line_has_the_users_part_last),
 		cmocka_unit_test(the_kernels_command_line_is_bounded),
 		cmocka_unit_test(more_memory_than_the_host_has_is_refused),
+		cmocka_unit_test(a_guest_has_one_to_eight_cpus),
 		cmocka_unit_test(help_and_version_end_the_parsing),
 		cmocka_unit_test(help_shows_options_defaults_limits_and_statuses),
 		cmocka_unit_test(help_shows_every_exit_status),
