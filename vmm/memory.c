@@ -8,6 +8,11 @@ enum { MEMORY_PAGE = 4096 };
 /* Where guest and host addresses agree below this, KVM can map what the host holds in huge pages as such. */
 #define MEMORY_ALIGNMENT (2ull << 20)
 
+_Static_assert(GUEST_HOLE_START % MEMORY_ALIGNMENT == 0 && GUEST_HOLE_END % MEMORY_ALIGNMENT == 0,
+	"the regions begin where large pages do");
+_Static_assert(
+	GUEST_HOLE_END > MEMORY_ALIGNMENT, "a size that leaves room for the hole leaves it for alignment");
+
 /* Maps size bytes aligned to MEMORY_ALIGNMENT, or MAP_FAILED. */
 static void *map_aligned(uint64_t size)
 {
@@ -25,19 +30,30 @@ static void *map_aligned(uint64_t size)
 	return host + before;
 }
 
-int guest_memory_init(struct guest_memory *memory, uint64_t size)
+static int add_region(struct guest_memory *memory, gpa_t base, uint64_t size)
 {
-	void *host;
+	void *host = map_aligned(size);
 
-	*memory = (struct guest_memory){0};
-	if (size == 0 || size % MEMORY_PAGE != 0 || size > SIZE_MAX - MEMORY_ALIGNMENT)
-		return -EINVAL;
-	host = map_aligned(size);
 	if (host == MAP_FAILED)
 		return -ENOMEM;
-	memory->regions[0] = (struct guest_region){.base = 0, .size = size, .host = host};
-	memory->count = 1;
+	memory->regions[memory->count++] = (struct guest_region){.base = base, .size = size, .host = host};
 	return 0;
+}
+
+int guest_memory_init(struct guest_memory *memory, uint64_t size)
+{
+	uint64_t low = size < GUEST_HOLE_START ? size : GUEST_HOLE_START;
+	int r;
+
+	*memory = (struct guest_memory){0};
+	if (size == 0 || size % MEMORY_PAGE != 0 || size > SIZE_MAX - GUEST_HOLE_END)
+		return -EINVAL;
+	r = add_region(memory, 0, low);
+	if (r == 0 && size > low)
+		r = add_region(memory, GUEST_HOLE_END, size - low);
+	if (r < 0)
+		guest_memory_finish(memory);
+	return r;
 }
 
 void guest_memory_finish(struct guest_memory *memory)
@@ -83,6 +99,20 @@ int guest_memory_write(const struct guest_memory *memory, gpa_t address, const v
 	if (r == 0)
 		memcpy(pointer, data, length);
 	return r;
+}
+
+int64_t guest_memory_discard(const struct guest_memory *memory, void *pointer, uint64_t length)
+{
+	uintptr_t address = (uintptr_t)pointer;
+	uint64_t before = -address % MEMORY_PAGE;
+
+	(void)memory;
+	if (length < before)
+		return 0;
+	length = (length - before) / MEMORY_PAGE * MEMORY_PAGE;
+	if (length == 0)
+		return 0;
+	return madvise((void *)(address + before), length, MADV_DONTNEED) < 0 ? -errno : (int64_t)length;
 }
 
 uint64_t guest_memory_size(const struct guest_memory *memory)

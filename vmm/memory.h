@@ -2,6 +2,8 @@
 /*
  * Guest memory: the only place that turns guest-physical addresses into pointers.
  *
+ * It lies from 0 up to the hole under 4 GiB, where the devices are, and goes on from 4 GiB.
+ *
  * A guest address is a gpa_t and never a pointer. An access lies inside one region wholly or fails.
  * The bytes behind a pointer can change at any time (the guest runs): copy once, check the copy, use the
  * copy.
@@ -14,7 +16,10 @@
 
 typedef uint64_t gpa_t;
 
-enum { GUEST_REGIONS_MAX = 2 }; /* below and above the hole under 4 GiB */
+#define GUEST_HOLE_START (3ull << 30)
+#define GUEST_HOLE_END (4ull << 30)
+
+enum { GUEST_REGIONS_MAX = 2 }; /* below and above the hole */
 
 struct guest_region {
 	gpa_t base;
@@ -28,8 +33,10 @@ struct guest_memory {
 };
 
 /*
- * Maps size bytes of private anonymous memory (MAP_NORESERVE) as one region at address 0.
- * 0, or -ENOMEM / -EINVAL. Tests use it without KVM.
+ * Maps size bytes of private anonymous memory (MAP_NORESERVE): one region from 0, and what is more than
+ * GUEST_HOLE_START as a second from GUEST_HOLE_END.
+ * 0; -EINVAL (size is 0, not in whole pages, or beyond all addresses); -ENOMEM (the host refused: more than
+ * its limits or its overcommit policy allow). Nothing is left mapped then. Tests use it without KVM.
  */
 int guest_memory_init(struct guest_memory *memory, uint64_t size);
 /* Unmaps; takes a zeroed struct too. */
@@ -44,6 +51,16 @@ int guest_memory_pointer(const struct guest_memory *memory, gpa_t address, uint6
 /* Copies; 0 or -EFAULT (nothing copied). */
 int guest_memory_read(const struct guest_memory *memory, gpa_t address, void *data, size_t length);
 int guest_memory_write(const struct guest_memory *memory, gpa_t address, const void *data, size_t length);
+
+/*
+ * Gives the whole pages inside [pointer, pointer + length) back to the host; the range is one that
+ * guest_memory_pointer has returned, or a part of it. The guest finds zeros there, or what it writes next.
+ * Bytes given back (0: there is no whole page in it), or -errno of madvise; their content is then as before.
+ *
+ * It holds for private anonymous memory only. MADV_DONTNEED brings the file's bytes back in a private mapping
+ * of one: memory made so must be replaced here by an anonymous mapping of its own (MAP_FIXED).
+ */
+int64_t guest_memory_discard(const struct guest_memory *memory, void *pointer, uint64_t length);
 
 /* All bytes of all regions. */
 uint64_t guest_memory_size(const struct guest_memory *memory);
