@@ -20,3 +20,14 @@ bench-exits: all kernel images lab-prepare
 ## make bench-rehearsal  warm request to first byte, with and without the daemon's rehearsal
 bench-rehearsal: all kernel images lab-prepare $(BUILD)/bench/first_byte
 	@$(call where-kvm-is,900,tests/bench/rehearsal $(ROUNDS))
+
+## make bench-throughput  disk, vsock, network: vmm against qemu's microvm, alternating (BENCH_ARGS='--rounds N --tests blk')
+THROUGHPUT_BINS := $(BUILD)/bench/throughput_guest $(BUILD)/bench/throughput_host
+$(THROUGHPUT_BINS): tests/bench/throughput.h
+.PHONY: bench-throughput
+bench-throughput: all kernel images lab-prepare $(THROUGHPUT_BINS)
+	@mkdir -p $(BUILD)/bench/results
+	@if $(BUILD)/host-ctl/host-ctl doctor --kvm-only >/dev/null 2>&1; then \
+		tests/bench/throughput $(BENCH_ARGS) --json $(BUILD)/bench/results/throughput.json; \
+	else tests/lab/run --limit 1800 --memory 6144 --out $(BUILD)/bench/results -- \
+		tests/bench/throughput $(BENCH_ARGS) --json /results/throughput.json; fi
