@@ -37,6 +37,7 @@ enum {
 	PROTOCOL_VERSION = 0x020f, /* 2.15, of Linux 6.1 */
 	KERNEL_ALIGNMENT = 0x1000000,
 	E820_RAM = 1,
+	E820_RESERVED = 2,
 	SETUP_ALIGNMENT = 8,
 };
 #define HEADER_MAGIC 0x53726448u /* "HdrS" */
@@ -47,7 +48,7 @@ _Static_assert(BOOT_CMDLINE + BOOT_CMDLINE_MAX <= BOOT_PARAMS, "the command line
 _Static_assert(sizeof(struct boot_params) == LAYOUT_PAGE, "boot protocol");
 _Static_assert(
 	BOOT_PARAMS + sizeof(struct boot_params) <= BOOT_PAGE_TABLES, "boot_params end before the tables");
-_Static_assert(BOOT_PAGE_TABLES + LAYOUT_PAGE * (2 + LAYOUT_MEMORY_MAX / DIRECTORY_SPAN) <= BOOT_SETUP_DATA,
+_Static_assert(BOOT_PAGE_TABLES + LAYOUT_PAGE * (2 + GUEST_HOLE_START / DIRECTORY_SPAN) <= BOOT_SETUP_DATA,
 	"the page tables end before setup_data");
 
 static struct boot_segment flat_segment(uint16_t selector, uint8_t type, bool code)
@@ -96,10 +97,13 @@ static int write_gdt(const struct guest_memory *memory, struct boot_state *state
 	return guest_memory_write(memory, BOOT_GDT, gdt, sizeof(gdt));
 }
 
-/* Maps [0, size of memory) to itself by 2 MiB pages: they need no feature that a processor may lack. */
+/*
+ * Maps memory below the hole to itself by 2 MiB pages: they need no feature that a processor may lack. What a
+ * kernel reads before it has tables of its own lies there, and the protocol asks for no more.
+ */
 static int write_page_tables(const struct guest_memory *memory, struct boot_state *state)
 {
-	uint64_t size = guest_memory_size(memory);
+	uint64_t size = memory->regions[0].size;
 	unsigned directories = (unsigned)((size + DIRECTORY_SPAN - 1) / DIRECTORY_SPAN);
 	uint64_t *tables = NULL;
 	void *pointer = NULL;
@@ -128,7 +132,7 @@ static int add_setup_data(const struct guest_memory *memory, uint32_t type, cons
 
 	if (size == 0)
 		return 0;
-	if (*next + sizeof(header) + size > BOOT_LOW_END)
+	if (*next + sizeof(header) + size > BOOT_MPTABLE)
 		return -E2BIG;
 	r = guest_memory_write(memory, *next, &header, sizeof(header));
 	if (r == 0)
@@ -157,13 +161,22 @@ static int write_cmdline(const struct guest_memory *memory, const char *cmdline)
 	return size > BOOT_CMDLINE_MAX ? -E2BIG : guest_memory_write(memory, BOOT_CMDLINE, cmdline, size);
 }
 
-/* Memory as a PC has it: usable but for the hole of video memory and firmware. */
-static void fill_memory_map(struct boot_params *params, uint64_t size)
+static void add_range(struct boot_params *params, gpa_t start, gpa_t end, uint32_t type)
 {
-	params->e820_table[0] = (struct boot_e820_entry){.addr = 0, .size = BOOT_LOW_END, .type = E820_RAM};
-	params->e820_table[1] = (struct boot_e820_entry){
-		.addr = BOOT_HIGH_START, .size = size - BOOT_HIGH_START, .type = E820_RAM};
-	params->e820_entries = 2;
+	params->e820_table[params->e820_entries++] =
+		(struct boot_e820_entry){.addr = start, .size = end - start, .type = type};
+}
+
+/* Memory as a PC has it: usable but for the hole of video memory and firmware, and the one of the devices. */
+static void fill_memory_map(struct boot_params *params, const struct guest_memory *memory, bool mptable)
+{
+	add_range(params, 0, mptable ? BOOT_MPTABLE : BOOT_LOW_END, E820_RAM);
+	if (mptable)
+		add_range(params, BOOT_MPTABLE, BOOT_LOW_END, E820_RESERVED);
+	add_range(params, BOOT_HIGH_START, memory->regions[0].size, E820_RAM);
+	for (unsigned i = 1; i < memory->count; i++)
+		add_range(params, memory->regions[i].base, memory->regions[i].base + memory->regions[i].size,
+			E820_RAM);
 }
 
 static int write_params(const struct guest_memory *memory, const struct boot_config *config, gpa_t setup_data)
@@ -183,24 +196,29 @@ static int write_params(const struct guest_memory *memory, const struct boot_con
 	header->setup_data = setup_data;
 	header->ramdisk_image = (uint32_t)config->initrd.address;
 	header->ramdisk_size = (uint32_t)config->initrd.size;
-	fill_memory_map(&params, guest_memory_size(memory));
+	fill_memory_map(&params, memory, config->mptable_size > 0);
 	return guest_memory_write(memory, BOOT_PARAMS, &params, sizeof(params));
 }
 
-/* Entry and initrd lie in the usable memory above the hole. */
-static int check_config(const struct guest_memory *memory, const struct boot_config *config)
+/* Usable memory between the hole of the PC and that of the devices: its size bytes are there. */
+static bool is_high(const struct guest_memory *memory, gpa_t address, uint64_t size)
 {
 	void *pointer = NULL;
 
+	return address >= BOOT_HIGH_START && address < GUEST_HOLE_START &&
+	       guest_memory_pointer(memory, address, size, &pointer) == 0;
+}
+
+static int check_config(const struct guest_memory *memory, const struct boot_config *config)
+{
 	if (guest_memory_size(memory) < BOOT_HIGH_START + LAYOUT_PAGE ||
 		guest_memory_size(memory) > LAYOUT_MEMORY_MAX)
 		return -EFAULT;
-	if (config->entry < BOOT_HIGH_START || guest_memory_pointer(memory, config->entry, 1, &pointer) < 0)
+	if (config->mptable_size > BOOT_MPTABLE_MAX)
+		return -E2BIG;
+	if (!is_high(memory, config->entry, 1))
 		return -EINVAL;
-	if (config->initrd.size == 0)
-		return 0;
-	if (config->initrd.address < BOOT_HIGH_START ||
-		guest_memory_pointer(memory, config->initrd.address, config->initrd.size, &pointer) < 0)
+	if (config->initrd.size > 0 && !is_high(memory, config->initrd.address, config->initrd.size))
 		return -EINVAL;
 	return 0;
 }
@@ -228,5 +246,7 @@ int boot_write(const struct guest_memory *memory, const struct boot_config *conf
 		r = write_cmdline(memory, config->cmdline);
 	if (r == 0)
 		r = write_params(memory, config, setup_data);
+	if (r == 0 && config->mptable_size > 0)
+		r = guest_memory_write(memory, BOOT_MPTABLE, config->mptable, config->mptable_size);
 	return r;
 }

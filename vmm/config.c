@@ -173,6 +173,17 @@ int config_check_memory(const struct config *config, uint64_t host_memory, char 
 	return -ENOMEM;
 }
 
+void config_explain_memory(const struct config *config, char *error)
+{
+	char wanted[CONFIG_SIZE_TEXT];
+
+	config_format_size(config->memory, wanted);
+	config_refuse(error,
+		"--mem %s is more than this process may map; raise the limit of address space (ulimit -v), set "
+		"vm.overcommit_memory to 0, or give less",
+		wanted);
+}
+
 bool config_has_vsock(const struct config *config)
 {
 	return config->vsock != NULL || config->control != NULL;

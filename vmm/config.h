@@ -68,6 +68,8 @@ int config_parse(int argc, char *const argv[], struct config *config, char *erro
  * (host_memory: its MemTotal in bytes).
  */
 int config_check_memory(const struct config *config, uint64_t host_memory, char *error);
+/* The sentence for memory that the host has but does not give (-ENOMEM of guest_memory_init). */
+void config_explain_memory(const struct config *config, char *error);
 
 /* The vsock device exists when there is a host side to it: --vsock or --control. */
 bool config_has_vsock(const struct config *config);

@@ -160,6 +160,12 @@ static int check_segment(const struct kernel *kernel, unsigned number, const Elf
 		return reason_set(why, ELF_WHY_MAX, -EINVAL,
 			"has a segment %u at 0x%llx, below 0x%llx; build the kernel for a higher address",
 			number, (unsigned long long)header->p_paddr, ELF_LOAD_MIN);
+	if (end > GUEST_HOLE_START)
+		return reason_set(why, ELF_WHY_MAX, -EINVAL,
+			"has a segment %u that ends at 0x%llx, above 0x%llx where memory has a hole; build "
+			"the "
+			"kernel for a lower address",
+			number, (unsigned long long)end, GUEST_HOLE_START);
 	if (guest_memory_pointer(memory, header->p_paddr, header->p_memsz, &pointer) < 0)
 		return reason_set(why, ELF_WHY_MAX, -E2BIG,
 			"needs memory up to %llu MiB and the guest has %llu MiB; give more with --mem",

@@ -29,7 +29,7 @@ struct elf_image {
  *
  * 0, or with words in why (ELF_WHY_MAX bytes; they follow the file's name: "is ...; give ..."):
  *   -ENOEXEC  not an ELF executable for x86-64 (a bzImage is named as such)
- *   -EINVAL   a header that makes no sense
+ *   -EINVAL   a header that makes no sense, or a segment above the hole of memory
  *   -ENODATA  empty, or shorter than its headers say
  *   -E2BIG    a segment outside of guest memory
  *   -errno    of fstat or pread

@@ -23,7 +23,8 @@ static int file_size(int fd, uint64_t *size, char *why)
 	return 0;
 }
 
-/* The highest page boundary from which size bytes fit below the end of memory. */
+/* The highest page boundary from which size bytes fit below the end of memory, or its hole: the kernel's
+ * first page tables reach no further. */
 static int place(
 	const struct guest_memory *memory, gpa_t kernel_end, uint64_t size, gpa_t *address, char *why)
 {
@@ -32,9 +33,11 @@ static int place(
 
 	if (size > end || ((end - size) & ~(LAYOUT_PAGE - 1)) < kernel_end)
 		return reason_set(why, INITRD_WHY_MAX, -E2BIG,
-			"has %llu KiB and the kernel leaves %llu KiB of memory; give more with --mem",
+			"has %llu KiB and the kernel leaves %llu KiB of memory%s",
 			(unsigned long long)((size + 1023) >> 10),
-			(unsigned long long)(kernel_end < end ? (end - kernel_end) >> 10 : 0));
+			(unsigned long long)(kernel_end < end ? (end - kernel_end) >> 10 : 0),
+			end < GUEST_HOLE_START ? "; give more with --mem"
+					       : " below 3 GiB; give a smaller one");
 	*address = (end - size) & ~(LAYOUT_PAGE - 1);
 	return 0;
 }

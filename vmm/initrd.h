@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Loads an initramfs as high in guest memory as it goes, on a page boundary. */
+/* Loads an initramfs as high in guest memory below the hole as it goes, on a page boundary. */
 #ifndef VMM_INITRD_H
 #define VMM_INITRD_H
 
@@ -13,7 +13,8 @@ struct initrd {
 };
 
 /*
- * Loads the whole regular file; it must fit between kernel_end and the end of memory. fd stays the caller's.
+ * Loads the whole regular file; it must fit between kernel_end and the end of memory, or
+ * its hole. fd stays the caller's.
  *
  * 0, or with words in why (INITRD_WHY_MAX bytes; they follow the file's name):
  *   -EINVAL   not a regular file

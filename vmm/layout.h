@@ -3,23 +3,29 @@
  * The machine's addresses: where memory ends and what answers where. The device tree and the bus are both
  * made from these, so that they cannot differ. What the boot code puts into memory is in boot_x86_64.h.
  *
- *   0x0000_0000  memory, up to LAYOUT_MEMORY_MAX
+ *   0x0000_0000  memory, up to GUEST_HOLE_START
  *   0xd000_0000  virtio-mmio windows, one after another; device N interrupts on IOAPIC pin N
  *   0xd010_0000  registers by which the guest ends
  *   0xfec0_0000  IOAPIC
  *   0xfee0_0000  local APIC (in the kernel)
  *   0xfffb_c000  pages that KVM wants on Intel
+ * 0x1_0000_0000  the rest of memory, from GUEST_HOLE_END on
  */
 #ifndef VMM_LAYOUT_H
 #define VMM_LAYOUT_H
 
+#include "vmm/memory.h"
 #include "vmm/virtio/mmio.h"
 
 #define LAYOUT_PAGE 4096ull
 
-/* Memory: one region at 0, a multiple of a page. */
+/*
+ * Memory, a multiple of a page. The least is what a kernel without most of ours' drivers runs in, and guests
+ * that are not Linux. The most ends, with the hole, at 2^39: the physical addresses that the narrowest
+ * processors with nested paging have, and what one entry of a top page table maps.
+ */
 #define LAYOUT_MEMORY_MIN (16ull << 20)
-#define LAYOUT_MEMORY_MAX (3ull << 30)
+#define LAYOUT_MEMORY_MAX ((1ull << 39) - (GUEST_HOLE_END - GUEST_HOLE_START))
 
 enum { LAYOUT_CPUS_MAX = 8, LAYOUT_VIRTIO_MAX = 16 /* windows, and pins of the IOAPIC */ };
 
@@ -44,6 +50,9 @@ enum { LAYOUT_POWEROFF_OFFSET = 0, LAYOUT_POWEROFF_VALUE = 0x0ff };
 /* One page and three pages that real mode on Intel needs (KVM_SET_IDENTITY_MAP_ADDR, KVM_SET_TSS_ADDR). */
 #define LAYOUT_IDENTITY_MAP_BASE 0xfffbc000ull
 #define LAYOUT_TSS_BASE 0xfffbd000ull
+
+_Static_assert(LAYOUT_VIRTIO_BASE >= GUEST_HOLE_START && LAYOUT_TSS_BASE + 3 * LAYOUT_PAGE <= GUEST_HOLE_END,
+	"all of this lies in the hole of memory");
 
 /* I/O ports */
 enum {

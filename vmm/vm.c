@@ -43,7 +43,11 @@ static int set_up_memory(struct vm *vm)
 		return r;
 	}
 	r = guest_memory_init(&vm->memory, vm->config->memory);
-	return r < 0 ? fail_step("cannot map the guest's memory", r) : 0;
+	if (r < 0) {
+		config_explain_memory(vm->config, error);
+		log_error("%s", error);
+	}
+	return r;
 }
 
 static int open_kvm(struct vm *vm)

@@ -113,22 +113,23 @@ static void the_descriptors_are_flat(void **state)
 	finish(&machine);
 }
 
-static void all_of_memory_is_mapped_to_itself(void **state)
+static void memory_below_the_hole_is_mapped_to_itself(void **state)
 {
 	(void)state;
-	static const uint64_t sizes[] = {
-		16ull << 20, 17ull << 20, 1023ull << 20, 1ull << 30, 1025ull << 20, 2ull << 30, 3ull << 30};
+	static const uint64_t sizes[] = {16ull << 20, 17ull << 20, 1023ull << 20, 1ull << 30, 1025ull << 20,
+		2ull << 30, 3ull << 30, (3ull << 30) + 4096, 4ull << 30, 6ull << 30, LAYOUT_MEMORY_MAX};
 
 	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
-		const uint64_t top = (sizes[i] + 0x1fffff) & ~0x1fffffull;
+		const uint64_t low = sizes[i] < GUEST_HOLE_START ? sizes[i] : GUEST_HOLE_START;
+		const uint64_t top = (low + 0x1fffff) & ~0x1fffffull;
 		struct machine machine;
 
 		start(&machine, sizes[i]);
 		machine.config.entry = BOOT_HIGH_START;
 		assert_int_equal(boot(&machine), 0);
-		for (uint64_t address = 0; address < sizes[i]; address += 0x1ff000)
+		for (uint64_t address = 0; address < low; address += 0x1ff000)
 			assert_int_equal(translate(&machine, address), address);
-		assert_int_equal(translate(&machine, sizes[i] - 1), sizes[i] - 1);
+		assert_int_equal(translate(&machine, low - 1), low - 1);
 		assert_int_equal(translate(&machine, top), UINT64_MAX);
 		assert_int_equal(translate(&machine, 4ull << 30), UINT64_MAX);
 		assert_int_equal(translate(&machine, 1ull << 39), UINT64_MAX);
@@ -190,6 +191,55 @@ static void the_memory_map_leaves_out_the_hole(void **state)
 	finish(&machine);
 }
 
+static void the_memory_map_goes_on_above_the_hole(void **state)
+{
+	(void)state;
+	static const uint64_t sizes[] = {
+		3ull << 30, (3ull << 30) + (1 << 20), 4ull << 30, 6ull << 30, LAYOUT_MEMORY_MAX};
+
+	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+		struct machine machine;
+
+		start(&machine, sizes[i]);
+		assert_int_equal(boot(&machine), 0);
+		assert_int_equal(machine.params.e820_entries, sizes[i] > GUEST_HOLE_START ? 3 : 2);
+		assert_int_equal(machine.params.e820_table[1].addr, 0x100000);
+		assert_int_equal(machine.params.e820_table[1].size, 0xc0000000 - 0x100000);
+		assert_int_equal(machine.params.e820_table[2].addr, i > 0 ? 0x100000000 : 0);
+		assert_int_equal(machine.params.e820_table[2].size, sizes[i] - 0xc0000000);
+		assert_int_equal(machine.params.e820_table[2].type, i > 0);
+		finish(&machine);
+	}
+}
+
+/* An MP table lies in the last KiB of base memory, which is no memory to use then. */
+static void an_mp_table_is_reserved(void **state)
+{
+	(void)state;
+	static uint8_t table[BOOT_MPTABLE_MAX + 1], bytes[BOOT_MPTABLE_MAX];
+	struct machine machine;
+
+	memset(table, 0x33, sizeof(table));
+	start(&machine, 6ull << 30);
+	machine.config.mptable = table;
+	machine.config.mptable_size = BOOT_MPTABLE_MAX + 1;
+	assert_int_equal(boot(&machine), -E2BIG);
+	machine.config.mptable_size = BOOT_MPTABLE_MAX;
+	assert_int_equal(boot(&machine), 0);
+	assert_int_equal(guest_memory_read(&machine.memory, 639 * 1024, bytes, sizeof(bytes)), 0);
+	assert_memory_equal(bytes, table, sizeof(bytes));
+	assert_int_equal(machine.params.e820_entries, 4);
+	assert_int_equal(machine.params.e820_table[0].addr, 0);
+	assert_int_equal(machine.params.e820_table[0].size, 639 * 1024);
+	assert_int_equal(machine.params.e820_table[0].type, 1);
+	assert_int_equal(machine.params.e820_table[1].addr, 639 * 1024);
+	assert_int_equal(machine.params.e820_table[1].size, 1024);
+	assert_int_equal(machine.params.e820_table[1].type, 2); /* reserved */
+	assert_int_equal(machine.params.e820_table[2].addr, 0x100000);
+	assert_int_equal(machine.params.e820_table[3].addr, 0x100000000);
+	finish(&machine);
+}
+
 static void check_setup_data(
 	const struct machine *machine, gpa_t at, uint32_t type, const void *data, size_t size, gpa_t *next)
 {
@@ -202,7 +252,7 @@ static void check_setup_data(
 	assert_int_equal(header.len, size);
 	assert_int_equal(guest_memory_read(&machine->memory, at + sizeof(header), bytes, size), 0);
 	assert_memory_equal(bytes, data, size);
-	assert_true(at >= BOOT_SETUP_DATA && at + sizeof(header) + size <= BOOT_LOW_END);
+	assert_true(at >= BOOT_SETUP_DATA && at + sizeof(header) + size <= BOOT_MPTABLE);
 	*next = header.next;
 }
 
@@ -288,7 +338,15 @@ static void what_is_too_large_or_outside_is_refused(void **state)
 		{ENTRY, {0, 0}, SIZE_MAX, SIZE_MAX, MEMORY, -E2BIG},
 		{BOOT_HIGH_START, {0, 0}, 0, 0, BOOT_HIGH_START, -EFAULT},
 		{BOOT_HIGH_START, {0, 0}, 0, 0, BOOT_HIGH_START + 4096, 0},
+		{ENTRY, {0, 0}, 0, 0, LAYOUT_MEMORY_MAX, 0},
 		{ENTRY, {0, 0}, 0, 0, LAYOUT_MEMORY_MAX + 4096, -EFAULT},
+		/* the hole, and what is above it */
+		{GUEST_HOLE_START - 1, {0, 0}, 0, 0, 6ull << 30, 0},
+		{GUEST_HOLE_START, {0, 0}, 0, 0, 6ull << 30, -EINVAL},
+		{GUEST_HOLE_END, {0, 0}, 0, 0, 6ull << 30, -EINVAL},
+		{ENTRY, {GUEST_HOLE_START - 4096, 4096}, 0, 0, 6ull << 30, 0},
+		{ENTRY, {GUEST_HOLE_START - 4096, 4097}, 0, 0, 6ull << 30, -EINVAL},
+		{ENTRY, {GUEST_HOLE_END, 4096}, 0, 0, 6ull << 30, -EINVAL},
 	};
 	static const uint8_t bytes[FDT_SIZE_MAX];
 
@@ -335,10 +393,12 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_vcpu_enters_as_the_protocol_says),
 		cmocka_unit_test(the_descriptors_are_flat),
-		cmocka_unit_test(all_of_memory_is_mapped_to_itself),
+		cmocka_unit_test(memory_below_the_hole_is_mapped_to_itself),
 		cmocka_unit_test(the_parameters_carry_the_header),
 		cmocka_unit_test(without_an_initrd_there_is_none),
 		cmocka_unit_test(the_memory_map_leaves_out_the_hole),
+		cmocka_unit_test(the_memory_map_goes_on_above_the_hole),
+		cmocka_unit_test(an_mp_table_is_reserved),
 		cmocka_unit_test(tree_and_seed_are_chained),
 		cmocka_unit_test(a_tree_goes_alone),
 		cmocka_unit_test(the_command_line_is_bounded),

@@ -64,7 +64,7 @@ static void every_option_is_taken(void **state)
 
 	assert_int_equal(parse(&run, "--kernel", "fd:3", "--initrd", "fd:4", "--cmdline", "-- a b", "--disk",
 				 "base.img,ro,id=base", "--disk", "fd:5", "--vsock", "v.sock", "--vsock-cid",
-				 "4294967294", "--mem", "3G", "--cpus", "1", "--serial", "-", "--control",
+				 "4294967294", "--mem", "511G", "--cpus", "1", "--serial", "-", "--control",
 				 "fd:6", "--stats=fd:7", "--log-level", "debug"),
 		0);
 	assert_string_equal(run.config.kernel, "fd:3");
@@ -115,6 +115,10 @@ static void bounds_are_included(void **state)
 	path[CONFIG_VSOCK_MAX] = '\0';
 	assert_int_equal(parse(&run, "--kernel", "k", "--vsock", path), 0);
 	assert_int_equal(parse(&run, "--kernel", "k", "--mem", "16384K"), 0);
+	assert_int_equal(parse(&run, "--kernel", "k", "--mem", "3145728K"), 0);
+	assert_int_equal(run.config.memory, GUEST_HOLE_START);
+	assert_int_equal(parse(&run, "--kernel", "k", "--mem", "3073M"), 0);
+	assert_int_equal(run.config.memory, GUEST_HOLE_START + (1 << 20));
 	assert_int_equal(parse(&run, "--kernel", "k", "--disk", "d,id=12345678901234567890"), 0);
 	assert_string_equal(run.config.disks[0].id, "12345678901234567890");
 	assert_int_equal(parse(&run, "--kernel", "k", "--disk", "1", "--disk", "2", "--disk", "3", "--disk",
@@ -152,13 +156,26 @@ static const struct {
 	{{"--mem", "64M"}, "--kernel is missing; write --kernel PATH with an uncompressed vmlinux"},
 	{{NULL}, "--kernel is missing; write --kernel PATH with an uncompressed vmlinux"},
 	/* memory */
-	{{"--kernel", "k", "--mem", "8M"}, "--mem 8M is out of range; choose 16M to 3G"},
-	{{"--kernel", "k", "--mem", "16383K"}, "--mem 16383K is out of range; choose 16M to 3G"},
-	{{"--kernel", "k", "--mem", "0"}, "--mem 0 is out of range; choose 16M to 3G"},
-	{{"--kernel", "k", "--mem", "3073M"}, "--mem 3073M is out of range; choose 16M to 3G"},
+	{{"--kernel", "k", "--mem", "8M"}, "--mem 8M is out of range; choose 16M to 511G"},
+	{{"--kernel", "k", "--mem", "16383K"}, "--mem 16383K is out of range; choose 16M to 511G"},
+	{{"--kernel", "k", "--mem", "0"}, "--mem 0 is out of range; choose 16M to 511G"},
+	{{"--kernel", "k", "--mem", "15M"}, "--mem 15M is out of range; choose 16M to 511G"},
+	{{"--kernel", "k", "--mem", "523265M"}, "--mem 523265M is out of range; choose 16M to 511G"},
+	{{"--kernel", "k", "--mem", "512G"}, "--mem 512G is out of range; choose 16M to 511G"},
+	{{"--kernel", "k", "--mem", "16777216G"}, "--mem 16777216G is out of range; choose 16M to 511G"},
 	{{"--kernel", "k", "--mem", "99999999999999999999G"},
-		"--mem 99999999999999999999G is out of range; choose 16M to 3G"},
+		"--mem 99999999999999999999G is out of range; choose 16M to 511G"},
 	{{"--kernel", "k", "--mem", "17000K"}, "--mem 17000K is not a multiple of 1M; round it up or down"},
+	{{"--kernel", "k", "--mem", "3145729K"},
+		"--mem 3145729K is not a multiple of 1M; round it up or down"},
+	{{"--kernel", "k", "--mem", "1.5G"},
+		"--mem 1.5G is not a size; write a number with K, M or G, such as 128M"},
+	{{"--kernel", "k", "--mem", "6g"},
+		"--mem 6g is not a size; write a number with K, M or G, such as 128M"},
+	{{"--kernel", "k", "--mem", " 6G"},
+		"--mem  6G is not a size; write a number with K, M or G, such as 128M"},
+	{{"--kernel", "k", "--mem", "G"},
+		"--mem G is not a size; write a number with K, M or G, such as 128M"},
 	{{"--kernel", "k", "--mem", "20000001"},
 		"--mem 20000001 is not a multiple of 1M; round it up or down"},
 	{{"--kernel", "k", "--mem", "128MB"},
@@ -316,6 +333,10 @@ static void more_memory_than_the_host_has_is_refused(void **state)
 	assert_string_equal(run.error, "--mem 3G is more than the 3071M that this host has; give less");
 	assert_int_equal(config_check_memory(&run.config, 1ull << 30, run.error), -ENOMEM);
 	assert_string_equal(run.error, "--mem 3G is more than the 1G that this host has; give less");
+	config_explain_memory(&run.config, run.error);
+	assert_string_equal(run.error,
+		"--mem 3G is more than this process may map; raise the limit of address space (ulimit -v), "
+		"set vm.overcommit_memory to 0, or give less");
 }
 
 static void a_guest_has_one_to_eight_cpus(void **state)
@@ -348,7 +369,7 @@ static const char *const help_lines[] = {
 	"\n  --disk PATH|fd:N[,ro][,id=ID]      -         at most 8 times\n",
 	"\n  --vsock PATH                       -         path of at most 96 bytes\n",
 	"\n  --vsock-cid N                      3         3 to 4294967294\n",
-	"\n  --mem SIZE                         128M      16M to 3G\n",
+	"\n  --mem SIZE                         128M      16M to 511G\n",
 	"\n  --cpus N                           1         1 to 8\n",
 	"\n  --serial -|none|PATH|fd:N          none      -\n",
 	"\n  --control PATH|fd:N                -         path of at most 107 bytes\n",

@@ -7,6 +7,7 @@
 
 #include "vmm/elf.h"
 #include "vmm/initrd.h"
+#include "vmm/layout.h"
 #include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -196,8 +197,20 @@ static const struct flaw flaws[] = {
 		"needs memory up to 20 MiB and the guest has 16 MiB; give more with --mem"},
 	{SEGMENT(DATA, p_paddr), MEMORY, -E2BIG,
 		"needs memory up to 17 MiB and the guest has 16 MiB; give more with --mem"},
-	{SEGMENT(DATA, p_paddr), UINT64_MAX - BSS_SIZE, -E2BIG,
-		"needs memory up to 17592186044416 MiB and the guest has 16 MiB; give more with --mem"},
+	{SEGMENT(DATA, p_paddr), 0xc0000000 - BSS_SIZE, -E2BIG,
+		"needs memory up to 3072 MiB and the guest has 16 MiB; give more with --mem"},
+	{SEGMENT(DATA, p_paddr), 0xc0000001 - BSS_SIZE, -EINVAL,
+		"has a segment 2 that ends at 0xc0000001, above 0xc0000000 where memory has a hole; build "
+		"the kernel "
+		"for a lower address"},
+	{SEGMENT(DATA, p_paddr), 0x100000000, -EINVAL,
+		"has a segment 2 that ends at 0x100003000, above 0xc0000000 where memory has a hole; build "
+		"the "
+		"kernel for a lower address"},
+	{SEGMENT(DATA, p_paddr), UINT64_MAX - BSS_SIZE, -EINVAL,
+		"has a segment 2 that ends at 0xffffffffffffffff, above 0xc0000000 where memory has a hole; "
+		"build "
+		"the kernel for a lower address"},
 	{SEGMENT(TEXT, p_paddr), ELF_LOAD_MIN - 1, -EINVAL,
 		"has a segment 0 at 0xfffff, below 0x100000; build the kernel for a higher address"},
 	{SEGMENT(DATA, p_paddr), TEXT_ADDRESS + TEXT_SIZE - 1, -EINVAL,
@@ -415,7 +428,8 @@ static void every_field_at_its_extremes_is_borne(void **state)
 	munmap(pages, MEMORY + 8192);
 }
 
-static int load_initrd(size_t size, gpa_t kernel_end, struct initrd *initrd, uint8_t *last, char *why)
+static int load_initrd_into(
+	uint64_t memory_size, size_t size, gpa_t kernel_end, struct initrd *initrd, uint8_t *last, char *why)
 {
 	struct guest_memory memory = {0};
 	int fd = memfd_create("initrd", MFD_CLOEXEC), r;
@@ -424,13 +438,41 @@ static int load_initrd(size_t size, gpa_t kernel_end, struct initrd *initrd, uin
 	assert_int_equal(ftruncate(fd, (off_t)size), 0);
 	if (size > 0)
 		assert_int_equal(pwrite(fd, "\x77", 1, (off_t)size - 1), 1);
-	assert_int_equal(guest_memory_init(&memory, MEMORY), 0);
+	assert_int_equal(guest_memory_init(&memory, memory_size), 0);
 	r = initrd_load(fd, &memory, kernel_end, initrd, why);
 	if (r == 0)
 		assert_int_equal(guest_memory_read(&memory, initrd->address + size - 1, last, 1), 0);
 	guest_memory_finish(&memory);
 	close(fd);
 	return r;
+}
+
+static int load_initrd(size_t size, gpa_t kernel_end, struct initrd *initrd, uint8_t *last, char *why)
+{
+	return load_initrd_into(MEMORY, size, kernel_end, initrd, last, why);
+}
+
+/* However much memory there is above it. */
+static void an_initrd_lies_below_the_hole(void **state)
+{
+	(void)state;
+	static const uint64_t sizes[] = {
+		GUEST_HOLE_START, GUEST_HOLE_START + LAYOUT_PAGE, 6ull << 30, LAYOUT_MEMORY_MAX};
+
+	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+		struct initrd initrd = {0};
+		uint8_t last = 0;
+		char why[INITRD_WHY_MAX];
+
+		assert_int_equal(load_initrd_into(sizes[i], 5000, 0x200000, &initrd, &last, why), 0);
+		assert_int_equal(initrd.address, GUEST_HOLE_START - 8192);
+		assert_int_equal(last, 0x77);
+		assert_int_equal(
+			load_initrd_into(sizes[i], 5000, GUEST_HOLE_START - 8191, &initrd, &last, why),
+			-E2BIG);
+		assert_string_equal(why,
+			"has 5 KiB and the kernel leaves 7 KiB of memory below 3 GiB; give a smaller one");
+	}
 }
 
 static void an_initrd_lies_at_the_end_of_memory(void **state)
@@ -488,6 +530,7 @@ int main(void)
 		cmocka_unit_test(what_is_no_file_is_refused),
 		cmocka_unit_test(every_field_at_its_extremes_is_borne),
 		cmocka_unit_test(an_initrd_lies_at_the_end_of_memory),
+		cmocka_unit_test(an_initrd_lies_below_the_hole),
 		cmocka_unit_test(an_initrd_is_refused_in_words),
 	};
 
