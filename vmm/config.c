@@ -87,10 +87,10 @@ static int check_numbers(const struct config *config, char *error)
 {
 	struct {
 		const char *name, *file;
-	} files[6 + CONFIG_DISKS_MAX] = {{"kernel", config->kernel}, {"initrd", config->initrd},
+	} files[7 + CONFIG_DISKS_MAX] = {{"kernel", config->kernel}, {"initrd", config->initrd},
 		{"serial", config->serial}, {"control", config->control}, {"kvm", config->kvm},
-		{"stats", config->stats_file}};
-	unsigned count = 6;
+		{"stats", config->stats_file}, {"net", config->net.tap}};
+	unsigned count = 7;
 
 	for (unsigned i = 0; i < config->disk_count; i++, count++) {
 		files[count].name = "disk";

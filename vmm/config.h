@@ -10,7 +10,9 @@
 
 #include "common/log.h"
 #include "vmm/virtio/blk.h"
+#include "vmm/virtio/net.h"
 #include <limits.h>
+#include <net/if.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -25,6 +27,7 @@ enum {
 	CONFIG_CID_DEFAULT = 3,
 	CONFIG_SOCKET_MAX = sizeof(((struct sockaddr_un *)0)->sun_path) - 1,
 	CONFIG_VSOCK_MAX = CONFIG_SOCKET_MAX - 11, /* room for _<port> */
+	CONFIG_TAP_MAX = IFNAMSIZ - 1,
 	CONFIG_ERROR_MAX = 512,
 	CONFIG_HELP_MAX = 8192,
 };
@@ -37,6 +40,13 @@ struct config_disk {
 	bool read_only;
 };
 
+struct config_net {
+	bool wanted;
+	char tap[CONFIG_TAP_MAX + 1]; /* a name, or fd:N; empty: no backend */
+	bool has_mac;
+	uint8_t mac[ETH_ALEN];
+};
+
 /* A file is a path or "fd:N", as io_open_arg takes it. */
 struct config {
 	enum config_action action; /* when not CONFIG_RUN, nothing else counts */
@@ -45,6 +55,7 @@ struct config {
 	const char *cmdline; /* the user's part; NULL: none. See config_kernel_cmdline */
 	struct config_disk disks[CONFIG_DISKS_MAX]; /* vda, vdb, ... */
 	unsigned disk_count;
+	struct config_net net;
 	const char *vsock; /* path of the listening Unix socket; NULL: none */
 	uint32_t vsock_cid;
 	uint64_t memory; /* bytes; LAYOUT_MEMORY_MIN..LAYOUT_MEMORY_MAX */

@@ -308,6 +308,12 @@ const struct config_option config_options[CONFIG_OPTION_COUNT] = {
 		.most = 1,
 		.take = take_cid,
 		.text = "the guest's vsock address; several VMs may have the same"},
+	{.name = "net",
+		.value = "TAP|fd:N|none[,mac=MAC]",
+		.most = 1,
+		.take = config_take_net,
+		.text = "a network device: an existing tap, or a link that is down; its address is made of "
+			"the tap's name unless given"},
 	{.name = "mem",
 		.kind = CONFIG_SIZE,
 		.value = "SIZE",

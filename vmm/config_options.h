@@ -14,7 +14,7 @@
 /* Without a serial line nothing is printed, and the port is not even probed: each access is an exit. */
 #define CONFIG_CMDLINE_SILENT "quiet 8250.nr_uarts=0"
 
-enum { CONFIG_OPTION_COUNT = 15, CONFIG_SIZE_TEXT = 24 };
+enum { CONFIG_OPTION_COUNT = 16, CONFIG_SIZE_TEXT = 24 };
 
 /* What the limits of an option mean. */
 enum config_kind {
@@ -44,6 +44,10 @@ int config_refuse(char *error, const char *format, ...) __attribute__((format(pr
 
 /* Bytes as the shortest exact number with a unit: 3G, 1536M, 4097. */
 void config_format_size(uint64_t bytes, char text[CONFIG_SIZE_TEXT]);
+
+/* config_net.c: the value of --net. */
+int config_take_net(
+	const struct config_option *option, struct config *config, const char *value, char *error);
 
 /* The number of "fd:N"; -ENOENT when the text is a path, -EINVAL when N is not a number. */
 int config_file_number(const char *file);

@@ -175,9 +175,19 @@ static void serve_status(struct control *control, const struct vmm_message *requ
 	send_message(control, &message, -1);
 }
 
-static bool is_valid(const struct vmm_message *request, ssize_t length)
+/* Takes the fd over. */
+static int serve_net(struct control *control, const struct vmm_message *request, int fd)
 {
-	return length == (ssize_t)sizeof(*request) && request->reserved == 0 && request->sequence != 0;
+	if (request->arg0 == VMM_LINK_DOWN || request->arg0 == VMM_LINK_UP)
+		return control->ops->net(control->context, request->arg0 == VMM_LINK_UP, fd);
+	fd_close(&fd);
+	return -EINVAL;
+}
+
+static bool is_valid(const struct vmm_message *request, ssize_t length, int fd)
+{
+	return length == (ssize_t)sizeof(*request) && request->reserved == 0 && request->sequence != 0 &&
+	       (fd < 0 || request->type == VMM_NET);
 }
 
 static void refuse(struct control *control, const struct vmm_message *request)
@@ -186,7 +196,8 @@ static void refuse(struct control *control, const struct vmm_message *request)
 	drop_peer(control);
 }
 
-static void serve(struct control *control, const struct vmm_message *request)
+/* fd: -1, or one that came with it, for the requests that may bring one. */
+static void serve(struct control *control, const struct vmm_message *request, int fd)
 {
 	int r;
 
@@ -211,6 +222,10 @@ static void serve(struct control *control, const struct vmm_message *request)
 		reply(control, request->type, request->sequence, 0, -1);
 		control->ops->kill(control->context);
 		break;
+	case VMM_NET:
+		r = serve_net(control, request, fd);
+		reply(control, request->type, request->sequence, r, -1);
+		break;
 	default:
 		refuse(control, request);
 	}
@@ -220,19 +235,23 @@ static void handle_peer(void *context, uint32_t events)
 {
 	struct control *control = context;
 	struct vmm_message request = {0};
-	size_t fds = 0;
-	ssize_t n = io_receive_fds(control->peer, &request, sizeof(request), NULL, &fds);
+	int fd = -1;
+	size_t fds = 1;
+	ssize_t n = io_receive_fds(control->peer, &request, sizeof(request), &fd, &fds);
 
 	(void)events;
 	if (n == -EAGAIN)
 		return;
-	/* -EMSGSIZE: longer than a message, or with fds. */
-	if (n == -EMSGSIZE || (n > 0 && !is_valid(&request, n)))
+	/* -EMSGSIZE: longer than a message, or with several fds. */
+	if (n == -EMSGSIZE || (n > 0 && !is_valid(&request, n, fd))) {
+		fd_close(&fd);
 		refuse(control, &request);
-	else if (n <= 0)
+	} else if (n <= 0) {
+		fd_close(&fd);
 		drop_peer(control);
-	else
-		serve(control, &request);
+	} else {
+		serve(control, &request, fd);
+	}
 }
 
 /* Takes the fd over, on failure too. */

@@ -12,6 +12,7 @@
 
 #include "common/loop.h"
 #include "common/proto_vmm.h"
+#include <stdbool.h>
 
 enum { CONTROL_PENDING_MAX = 64, CONTROL_BACKLOG = 8 };
 
@@ -30,6 +31,9 @@ struct control_ops {
 	void (*kill)(void *context);
 	/* Joins fd (taken over, on failure too) to a guest's port. 0: done will be called; -errno. */
 	int (*connect)(void *context, uint32_t port, int fd, control_done_fn done, void *done_context);
+	/* Sets the link; fd (-1: none; taken over, on failure too) becomes the backend before. 0 or -errno.
+	 */
+	int (*net)(void *context, bool up, int fd);
 };
 
 struct control;

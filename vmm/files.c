@@ -3,6 +3,7 @@
 #include "common/io.h"
 #include "vmm/config_options.h"
 #include "vmm/reason.h"
+#include "vmm/tap.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -114,6 +115,92 @@ static int open_disk(const struct config_disk *disk, int *fd, char *error)
 	return r < 0 ? r : check_disk(disk->path, *fd, error);
 }
 
+/* TUNSETIFF's refusals; user: who would own the tap. */
+static int explain_tap(const char *tap, int r, char *error)
+{
+	unsigned user = geteuid();
+
+	switch (r) {
+	case -ENODEV:
+		return reason_set(error, FILES_ERROR_MAX, r,
+			"--net " CONFIG_SHOWN
+			" does not exist; make it: ip tuntap add %s mode tap user %u, ip link set %s up",
+			tap, tap, user, tap);
+	case -EPERM:
+		return reason_set(error, FILES_ERROR_MAX, r,
+			"--net " CONFIG_SHOWN " belongs to another user; make it anew for this one: ip "
+					      "tuntap add %s mode tap user %u",
+			tap, tap, user);
+	case -EBUSY:
+		return reason_set(error, FILES_ERROR_MAX, r,
+			"--net " CONFIG_SHOWN " is in use by another process; end it or give another tap",
+			tap);
+	case -EINVAL:
+		return reason_set(error, FILES_ERROR_MAX, r,
+			"--net " CONFIG_SHOWN
+			" is not a tap with a single queue; give one made by ip tuntap add NAME mode tap",
+			tap);
+	case -ENOENT:
+	case -ENXIO:
+		return reason_set(error, FILES_ERROR_MAX, r,
+			"--net " CONFIG_SHOWN ": there is no " TAP_DEVICE "; load the module tun", tap);
+	case -EACCES:
+		return reason_set(error, FILES_ERROR_MAX, r,
+			"--net " CONFIG_SHOWN ": " TAP_DEVICE
+			" may not be opened (%s); change its mode, or hand a tap over as fd:N",
+			tap, strerror(-r));
+	default:
+		return reason_set(error, FILES_ERROR_MAX, r,
+			"--net " CONFIG_SHOWN " cannot be used (%s); give another tap", tap, strerror(-r));
+	}
+}
+
+/* The same for one that the parent opened. */
+static int explain_inherited_tap(const char *tap, int r, char *error)
+{
+	switch (r) {
+	case -EBADF:
+		return reason_set(error, FILES_ERROR_MAX, r,
+			"--net " CONFIG_SHOWN " is not open; have the parent process pass it on", tap);
+	case -ENOTTY:
+		return reason_set(error, FILES_ERROR_MAX, r,
+			"--net " CONFIG_SHOWN " is not a tap; have the parent process open " TAP_DEVICE
+			" and name one by TUNSETIFF",
+			tap);
+	case -EBADFD:
+		return reason_set(error, FILES_ERROR_MAX, r,
+			"--net " CONFIG_SHOWN
+			" has no interface (any more); have the parent process name one by TUNSETIFF",
+			tap);
+	case -EPROTOTYPE:
+		return reason_set(error, FILES_ERROR_MAX, r,
+			"--net " CONFIG_SHOWN
+			" lacks IFF_VNET_HDR or IFF_NO_PI; have the parent process set both by TUNSETIFF",
+			tap);
+	case -EACCES:
+		return reason_set(error, FILES_ERROR_MAX, r,
+			"--net " CONFIG_SHOWN
+			" is not open for reading and writing; have the parent process open it for both",
+			tap);
+	default:
+		return reason_set(error, FILES_ERROR_MAX, r,
+			"--net " CONFIG_SHOWN " cannot be used (%s); give another tap", tap, strerror(-r));
+	}
+}
+
+static int open_tap(const char *tap, int *fd, char *error)
+{
+	int r, number = config_file_number(tap);
+
+	if (number < 0) {
+		r = tap_open(tap, fd);
+		return r < 0 ? explain_tap(tap, r, error) : 0;
+	}
+	*fd = io_open_arg(tap, 0, 0);
+	r = *fd < 0 ? *fd : tap_adopt(*fd);
+	return r < 0 ? explain_inherited_tap(tap, r, error) : 0;
+}
+
 static int open_serial(const char *file, struct files *files, char *error)
 {
 	if (file == NULL)
@@ -150,6 +237,8 @@ int files_open(const struct config *config, struct files *files, char *error)
 		r = open_file(&initrd_purpose, config->initrd, &files->initrd, error);
 	for (unsigned i = 0; r == 0 && i < config->disk_count; i++)
 		r = open_disk(&config->disks[i], &files->disks[i], error);
+	if (r == 0 && config->net.tap[0] != '\0')
+		r = open_tap(config->net.tap, &files->tap, error);
 	if (r == 0)
 		r = open_serial(config->serial, files, error);
 	if (r == 0)
@@ -172,6 +261,7 @@ void files_close(struct files *files)
 	close_file(&files->initrd);
 	for (unsigned i = 0; i < CONFIG_DISKS_MAX; i++)
 		close_file(&files->disks[i]);
+	close_file(&files->tap);
 	close_file(&files->serial_in);
 	close_file(&files->serial_out);
 	close_file(&files->stats);

@@ -15,6 +15,7 @@ struct files {
 	int kernel;
 	int initrd;
 	int disks[CONFIG_DISKS_MAX]; /* writable unless read_only */
+	int tap;		     /* set up as tap_open does */
 	int serial_in, serial_out;   /* "-": 0 and 1; a file: output only */
 	int stats;		     /* without a file: 2 */
 };

@@ -63,6 +63,7 @@ struct vm {
 	struct vm_device devices[LAYOUT_VIRTIO_MAX];
 	unsigned device_count;
 	struct virtio_device *vsock; /* one of the devices', NULL: none */
+	struct virtio_device *net;   /* the same */
 	struct vsock_unix *vsock_unix;
 	struct vcpu_machine vcpu_machine;
 	struct vcpu vcpus[LAYOUT_CPUS_MAX];

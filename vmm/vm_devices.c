@@ -4,13 +4,18 @@
  * disks come first and are called vda, vdb, ... whatever else there is.
  */
 #include "common/log.h"
+#include "vmm/tap.h"
 #include "vmm/virtio/blk.h"
 #include "vmm/virtio/mmio.h"
+#include "vmm/virtio/net.h"
 #include "vmm/virtio/rng.h"
 #include "vmm/virtio/vsock.h"
 #include "vmm/vm.h"
 #include <errno.h>
+#include <limits.h>
 #include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
 
 static unsigned count_disks(const struct config *config)
 {
@@ -28,6 +33,49 @@ static int create_disk(struct vm *vm, unsigned index, struct virtio_device **out
 	r = blk_create(&config, out);
 	if (r < 0)
 		log_error("--disk %s cannot be used: %s; give another file", disk->path, strerror(-r));
+	return r;
+}
+
+static unsigned count_net(const struct config *config)
+{
+	return config->net.wanted ? 1 : 0;
+}
+
+/* As given, or made of the tap's name and the host's; without a tap, any. 0 or -errno. */
+static int choose_mac(const struct config_net *net, int tap, uint8_t mac[ETH_ALEN])
+{
+	char name[IFNAMSIZ] = "", host[HOST_NAME_MAX + 1] = "";
+	int r = 0;
+
+	if (net->has_mac) {
+		memcpy(mac, net->mac, ETH_ALEN);
+		return 0;
+	}
+	if (tap >= 0)
+		r = tap_name(tap, name);
+	else if (getrandom(name, sizeof(name) - 1, 0) < 0)
+		r = -errno;
+	if (r == 0 && gethostname(host, sizeof(host) - 1) < 0)
+		r = -errno;
+	if (r == 0)
+		tap_derive_mac(name, host, mac);
+	return r;
+}
+
+static int create_net(struct vm *vm, unsigned index, struct virtio_device **out)
+{
+	struct net_config config = {.fd = vm->files->tap, .backend = &tap_backend, .loop = vm->loop};
+	int r = choose_mac(&vm->config->net, config.fd, config.mac);
+
+	(void)index;
+	if (r == 0) {
+		vm->files->tap = -1;
+		r = net_create(&config, out);
+	}
+	if (r < 0)
+		log_error("--net: cannot make the device: %s", strerror(-r));
+	else
+		vm->net = *out;
 	return r;
 }
 
@@ -119,12 +167,13 @@ static const struct {
 	int (*create)(struct vm *vm, unsigned index, struct virtio_device **out);
 } device_kinds[] = {
 	{count_disks, create_disk},
+	{count_net, create_net},
 	{count_vsock, create_vsock},
 	{count_rng, create_rng},
 };
 enum { DEVICE_KINDS = sizeof(device_kinds) / sizeof(device_kinds[0]) };
 
-_Static_assert((int)CONFIG_DISKS_MAX + 2 <= (int)LAYOUT_VIRTIO_MAX, "every device has a window");
+_Static_assert((int)CONFIG_DISKS_MAX + 3 <= (int)LAYOUT_VIRTIO_MAX, "every device has a window");
 _Static_assert((int)LAYOUT_VIRTIO_MAX <= (int)IOAPIC_PINS_MAX, "every device has a pin");
 _Static_assert((int)LAYOUT_VIRTIO_MAX <= (int)STATS_DEVICES_MAX, "every device is counted");
 _Static_assert((int)LAYOUT_VIRTIO_MAX + 3 <= (int)BUS_WINDOWS_MAX, "every device is on the bus");
@@ -211,6 +260,7 @@ void vm_remove_devices(struct vm *vm)
 {
 	/* Streams that are being opened end now, and say so to whoever asked for them. */
 	vm->vsock = NULL;
+	vm->net = NULL;
 	while (vm->device_count > 0)
 		virtio_mmio_destroy(vm->devices[--vm->device_count].mmio);
 	vsock_unix_destroy(vm->vsock_unix);

@@ -2,7 +2,9 @@
 /* A VM's life after set-up: running, pausing, ending, and what the control socket asks for. */
 #include "common/io.h"
 #include "common/log.h"
+#include "vmm/tap.h"
 #include "vmm/virtio/mmio.h"
+#include "vmm/virtio/net.h"
 #include "vmm/virtio/vsock.h"
 #include "vmm/vm.h"
 #include <errno.h>
@@ -165,12 +167,30 @@ static int connect_guest(void *context, uint32_t port, int fd, control_done_fn d
 	return -ENODEV;
 }
 
+/* The fd is set up before the device sees it, so that a refused one changes nothing. */
+static int set_net(void *context, bool up, int fd)
+{
+	struct vm *vm = context;
+	int r = vm->net ? 0 : -ENODEV;
+
+	if (fd >= 0) {
+		if (r == 0)
+			r = tap_adopt(fd);
+		if (r == 0)
+			r = net_attach(vm->net, fd);
+		else
+			fd_close(&fd);
+	}
+	return r < 0 ? r : net_set_link(vm->net, up);
+}
+
 const struct control_ops vm_control_ops = {
 	.status = get_status,
 	.pause = pause_vm,
 	.resume = resume_vm,
 	.kill = kill_vm,
 	.connect = connect_guest,
+	.net = set_net,
 };
 
 void vm_collect_stats(struct vm *vm, struct stats_counts *counts)
