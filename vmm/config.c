@@ -129,7 +129,7 @@ static size_t cmdline_room(const struct config *config)
 /* What no option alone can see. */
 static int check_whole(const struct config *config, const unsigned *counts, char *error)
 {
-	char line[CONFIG_CMDLINE_MAX];
+	char line[CONFIG_CMDLINE_MAX], memory[CONFIG_SIZE_TEXT];
 
 	if (config->kernel == NULL)
 		return config_refuse(
@@ -141,6 +141,11 @@ static int check_whole(const struct config *config, const unsigned *counts, char
 		return config_refuse(error,
 			"--vsock and --control are both " CONFIG_SHOWN "; give each a path of its own",
 			config->vsock);
+	if (config->balloon_target > config->memory) {
+		config_format_size(config->memory, memory);
+		return config_refuse(error,
+			"--balloon wants more than the %s of --mem; give less, or more memory", memory);
+	}
 	if (config_kernel_cmdline(config, line) < 0)
 		return config_refuse(error, "--cmdline of %zu bytes is too long; give at most %zu",
 			strlen(config->cmdline), cmdline_room(config));
@@ -179,7 +184,8 @@ void config_explain_memory(const struct config *config, char *error)
 
 	config_format_size(config->memory, wanted);
 	config_refuse(error,
-		"--mem %s is more than this process may map; raise the limit of address space (ulimit -v), set "
+		"--mem %s is more than this process may map; raise the limit of address space (ulimit -v), "
+		"set "
 		"vm.overcommit_memory to 0, or give less",
 		wanted);
 }

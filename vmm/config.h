@@ -60,8 +60,10 @@ struct config {
 	uint32_t vsock_cid;
 	uint64_t memory; /* bytes; LAYOUT_MEMORY_MIN..LAYOUT_MEMORY_MAX */
 	unsigned cpus;
-	const char *serial;  /* NULL: none; "-": the terminal (fds 0 and 1) */
-	const char *control; /* NULL: none */
+	bool balloon;
+	uint64_t balloon_target; /* bytes, at most memory */
+	const char *serial;	 /* NULL: none; "-": the terminal (fds 0 and 1) */
+	const char *control;	 /* NULL: none */
 	const char *kvm;
 	bool stats;
 	const char *stats_file; /* NULL: standard error */

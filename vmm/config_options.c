@@ -211,6 +211,27 @@ static int take_memory(
 	return 0;
 }
 
+static int take_balloon(
+	const struct config_option *option, struct config *config, const char *value, char *error)
+{
+	int r;
+
+	(void)option;
+	config->balloon = true;
+	if (value == NULL)
+		return 0;
+	r = parse_size(value, 0, UINT64_MAX, &config->balloon_target);
+	if (r == -EINVAL)
+		return config_refuse(error,
+			"--balloon " CONFIG_SHOWN
+			" is not a size; write a number with K, M or G, such as 32M",
+			value);
+	/* More than --mem is refused once that is known. */
+	if (r < 0)
+		config->balloon_target = UINT64_MAX;
+	return 0;
+}
+
 static int take_serial(
 	const struct config_option *option, struct config *config, const char *value, char *error)
 {
@@ -332,6 +353,12 @@ const struct config_option config_options[CONFIG_OPTION_COUNT] = {
 		.most = 1,
 		.take = take_cpus,
 		.text = "processors of the guest"},
+	{.name = "balloon",
+		.value = "SIZE",
+		.most = 1,
+		.value_optional = true,
+		.take = take_balloon,
+		.text = "memory that the guest frees goes back to the host, and SIZE of it from the start"},
 	{.name = "serial",
 		.value = "-|none|PATH|fd:N",
 		.fallback = "none",

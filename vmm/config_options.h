@@ -14,7 +14,7 @@
 /* Without a serial line nothing is printed, and the port is not even probed: each access is an exit. */
 #define CONFIG_CMDLINE_SILENT "quiet 8250.nr_uarts=0"
 
-enum { CONFIG_OPTION_COUNT = 16, CONFIG_SIZE_TEXT = 24 };
+enum { CONFIG_OPTION_COUNT = 17, CONFIG_SIZE_TEXT = 24 };
 
 /* What the limits of an option mean. */
 enum config_kind {

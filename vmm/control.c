@@ -175,6 +175,22 @@ static void serve_status(struct control *control, const struct vmm_message *requ
 	send_message(control, &message, -1);
 }
 
+static void serve_balloon(struct control *control, const struct vmm_message *request)
+{
+	struct vmm_message message = {.type = VMM_BALLOON | VMM_REPLY, .sequence = request->sequence};
+	struct balloon_status status;
+	int r = control->ops->balloon(control->context, request->arg0, &status);
+
+	if (r < 0) {
+		reply(control, request->type, request->sequence, r, -1);
+		return;
+	}
+	message.arg0 = status.target;
+	message.arg1 = status.actual;
+	message.arg2 = status.reported;
+	send_message(control, &message, -1);
+}
+
 /* Takes the fd over. */
 static int serve_net(struct control *control, const struct vmm_message *request, int fd)
 {
@@ -225,6 +241,9 @@ static void serve(struct control *control, const struct vmm_message *request, in
 	case VMM_NET:
 		r = serve_net(control, request, fd);
 		reply(control, request->type, request->sequence, r, -1);
+		break;
+	case VMM_BALLOON:
+		serve_balloon(control, request);
 		break;
 	default:
 		refuse(control, request);

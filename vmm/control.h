@@ -12,6 +12,7 @@
 
 #include "common/loop.h"
 #include "common/proto_vmm.h"
+#include "vmm/virtio/balloon.h"
 #include <stdbool.h>
 
 enum { CONTROL_PENDING_MAX = 64, CONTROL_BACKLOG = 8 };
@@ -34,6 +35,8 @@ struct control_ops {
 	/* Sets the link; fd (-1: none; taken over, on failure too) becomes the backend before. 0 or -errno.
 	 */
 	int (*net)(void *context, bool up, int fd);
+	/* Sets the target unless it is VMM_BALLOON_ASK, then fills what VMM_BALLOON answers. 0 or -errno. */
+	int (*balloon)(void *context, uint64_t target, struct balloon_status *status);
 };
 
 struct control;

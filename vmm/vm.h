@@ -65,6 +65,7 @@ struct vm {
 	struct virtio_device *vsock; /* one of the devices', NULL: none */
 	struct virtio_device *net;   /* the same */
 	struct vsock_unix *vsock_unix;
+	struct virtio_device *balloon; /* as vsock */
 	struct vcpu_machine vcpu_machine;
 	struct vcpu vcpus[LAYOUT_CPUS_MAX];
 	unsigned vcpu_count;

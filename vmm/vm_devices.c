@@ -5,6 +5,7 @@
  */
 #include "common/log.h"
 #include "vmm/tap.h"
+#include "vmm/virtio/balloon.h"
 #include "vmm/virtio/blk.h"
 #include "vmm/virtio/mmio.h"
 #include "vmm/virtio/net.h"
@@ -161,6 +162,24 @@ static int create_rng(struct vm *vm, unsigned index, struct virtio_device **out)
 	return r;
 }
 
+static unsigned count_balloon(const struct config *config)
+{
+	return config->balloon ? 1 : 0;
+}
+
+static int create_balloon(struct vm *vm, unsigned index, struct virtio_device **out)
+{
+	struct balloon_config config = {.memory = &vm->memory, .target = vm->config->balloon_target};
+	int r = balloon_create(&config, out);
+
+	(void)index;
+	if (r < 0)
+		log_error("cannot make a balloon: %s", strerror(-r));
+	else
+		vm->balloon = *out;
+	return r;
+}
+
 /* create logs why it fails. */
 static const struct {
 	unsigned (*count)(const struct config *config);
@@ -170,10 +189,11 @@ static const struct {
 	{count_net, create_net},
 	{count_vsock, create_vsock},
 	{count_rng, create_rng},
+	{count_balloon, create_balloon},
 };
 enum { DEVICE_KINDS = sizeof(device_kinds) / sizeof(device_kinds[0]) };
 
-_Static_assert((int)CONFIG_DISKS_MAX + 3 <= (int)LAYOUT_VIRTIO_MAX, "every device has a window");
+_Static_assert((int)CONFIG_DISKS_MAX + 4 <= (int)LAYOUT_VIRTIO_MAX, "every device has a window");
 _Static_assert((int)LAYOUT_VIRTIO_MAX <= (int)IOAPIC_PINS_MAX, "every device has a pin");
 _Static_assert((int)LAYOUT_VIRTIO_MAX <= (int)STATS_DEVICES_MAX, "every device is counted");
 _Static_assert((int)LAYOUT_VIRTIO_MAX + 3 <= (int)BUS_WINDOWS_MAX, "every device is on the bus");
@@ -261,6 +281,7 @@ void vm_remove_devices(struct vm *vm)
 	/* Streams that are being opened end now, and say so to whoever asked for them. */
 	vm->vsock = NULL;
 	vm->net = NULL;
+	vm->balloon = NULL;
 	while (vm->device_count > 0)
 		virtio_mmio_destroy(vm->devices[--vm->device_count].mmio);
 	vsock_unix_destroy(vm->vsock_unix);

@@ -3,6 +3,7 @@
 #include "common/io.h"
 #include "common/log.h"
 #include "vmm/tap.h"
+#include "vmm/virtio/balloon.h"
 #include "vmm/virtio/mmio.h"
 #include "vmm/virtio/net.h"
 #include "vmm/virtio/vsock.h"
@@ -184,6 +185,22 @@ static int set_net(void *context, bool up, int fd)
 	return r < 0 ? r : net_set_link(vm->net, up);
 }
 
+static int move_balloon(void *context, uint64_t target, struct balloon_status *status)
+{
+	struct vm *vm = context;
+	int r = 0;
+
+	if (!vm->balloon)
+		return -ENODEV;
+	if (has_ended(vm))
+		return -ESRCH;
+	if (target != VMM_BALLOON_ASK)
+		r = balloon_set_target(vm->balloon, target);
+	if (r == 0)
+		*status = balloon_status(vm->balloon);
+	return r;
+}
+
 const struct control_ops vm_control_ops = {
 	.status = get_status,
 	.pause = pause_vm,
@@ -191,6 +208,7 @@ const struct control_ops vm_control_ops = {
 	.kill = kill_vm,
 	.connect = connect_guest,
 	.net = set_net,
+	.balloon = move_balloon,
 };
 
 void vm_collect_stats(struct vm *vm, struct stats_counts *counts)

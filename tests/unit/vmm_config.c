@@ -57,6 +57,21 @@ static void only_a_kernel_gives_the_defaults(void **state)
 	assert_false(config_has_vsock(&run.config));
 }
 
+static void a_balloon_needs_no_size(void **state)
+{
+	struct run run;
+
+	(void)state;
+	assert_int_equal(parse(&run, "--kernel", "k"), 0);
+	assert_false(run.config.balloon);
+	assert_int_equal(parse(&run, "--kernel", "k", "--balloon"), 0);
+	assert_true(run.config.balloon);
+	assert_int_equal(run.config.balloon_target, 0);
+	assert_int_equal(parse(&run, "--balloon=64M", "--kernel", "k", "--mem", "64M"), 0);
+	assert_true(run.config.balloon);
+	assert_int_equal(run.config.balloon_target, 64 << 20);
+}
+
 static void every_option_is_taken(void **state)
 {
 	(void)state;
@@ -182,6 +197,18 @@ static const struct {
 		"--mem 128MB is not a size; write a number with K, M or G, such as 128M"},
 	{{"--kernel", "k", "--mem", "-1"},
 		"--mem -1 is not a size; write a number with K, M or G, such as 128M"},
+	/* balloon */
+	{{"--kernel", "k", "--balloon=1.5G"},
+		"--balloon 1.5G is not a size; write a number with K, M or G, such as 32M"},
+	{{"--kernel", "k", "--balloon="}, "--balloon needs a value; write --balloon=SIZE"},
+	{{"--kernel", "k", "--balloon", "32M"}, "32M is not an option; vmm --help lists them"},
+	{{"--kernel", "k", "--balloon", "--balloon"}, "--balloon is given twice; give it once"},
+	{{"--kernel", "k", "--balloon=129M"},
+		"--balloon wants more than the 128M of --mem; give less, or more memory"},
+	{{"--balloon=65537K", "--kernel", "k", "--mem", "64M"},
+		"--balloon wants more than the 64M of --mem; give less, or more memory"},
+	{{"--kernel", "k", "--balloon=99999999999999999999G"},
+		"--balloon wants more than the 128M of --mem; give less, or more memory"},
 	/* other numbers */
 	{{"--kernel", "k", "--cpus", "0"}, "--cpus 0 is out of range; choose 1 to 8"},
 	{{"--kernel", "k", "--cpus", "9"}, "--cpus 9 is out of range; choose 1 to 8"},
@@ -426,6 +453,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(only_a_kernel_gives_the_defaults),
+		cmocka_unit_test(a_balloon_needs_no_size),
 		cmocka_unit_test(every_option_is_taken),
 		cmocka_unit_test(a_value_may_follow_an_equals_sign),
 		cmocka_unit_test(bounds_are_included),

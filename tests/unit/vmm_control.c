@@ -26,6 +26,7 @@ struct machine {
 	int answer; /* of pause, resume and connect */
 	unsigned pauses, resumes, kills, connects;
 	uint32_t port;
+	struct balloon_status balloon;
 	struct {
 		control_done_fn done;
 		void *context;
@@ -92,7 +93,18 @@ static int fake_connect(void *context, uint32_t port, int fd, control_done_fn do
 	return machine->answer;
 }
 
+static int fake_balloon(void *context, uint64_t target, struct balloon_status *status)
+{
+	struct machine *machine = context;
+
+	if (machine->answer == 0 && target != VMM_BALLOON_ASK)
+		machine->balloon.target = target;
+	*status = machine->balloon;
+	return machine->answer;
+}
+
 static const struct control_ops ops = {
+	.balloon = fake_balloon,
 	.status = fake_status,
 	.pause = fake_pause,
 	.resume = fake_resume,
@@ -247,6 +259,38 @@ static void a_resume_is_answered_at_once(void **state)
 	expect_nothing(machine);
 }
 
+static void expect_balloon(struct machine *machine, uint32_t sequence, uint64_t target)
+{
+	struct vmm_message message;
+
+	expect(machine, VMM_BALLOON | VMM_REPLY, sequence, 0, &message);
+	assert_int_equal(message.arg0, target);
+	assert_int_equal(message.arg1, 200);
+	assert_int_equal(message.arg2, 300);
+	assert_int_equal(message.arg3, 0);
+	assert_string_equal(message.text, "");
+}
+
+static void a_balloon_is_moved_and_asked(void **state)
+{
+	struct machine *machine = *state;
+	struct vmm_message message;
+
+	machine->balloon = (struct balloon_status){.target = 100, .actual = 200, .reported = 300};
+	request(machine, VMM_BALLOON, 1, VMM_BALLOON_ASK);
+	expect_balloon(machine, 1, 100);
+	request(machine, VMM_BALLOON, 2, 150);
+	expect_balloon(machine, 2, 150);
+	request(machine, VMM_BALLOON, 3, 0);
+	expect_balloon(machine, 3, 0);
+	machine->answer = -ENODEV;
+	request(machine, VMM_BALLOON, 4, VMM_BALLOON_ASK);
+	expect(machine, VMM_BALLOON | VMM_REPLY, 4, -ENODEV, &message);
+	assert_int_equal(message.arg0, 0);
+	assert_string_equal(message.text, strerror(ENODEV));
+	expect_nothing(machine);
+}
+
 static void a_kill_is_answered_before_the_end(void **state)
 {
 	struct machine *machine = *state;
@@ -369,7 +413,7 @@ static void a_broken_message_ends_the_connection(void **state)
 		{{.type = VMM_STATUS, .sequence = 3, .reserved = 1}, sizeof(struct vmm_message), VMM_STATUS,
 			3},
 		{{.type = 0, .sequence = 3}, sizeof(struct vmm_message), 0, 3},
-		{{.type = VMM_KILL + 1, .sequence = 3}, sizeof(struct vmm_message), VMM_KILL + 1, 3},
+		{{.type = VMM_BALLOON + 1, .sequence = 3}, sizeof(struct vmm_message), VMM_BALLOON + 1, 3},
 		{{.type = VMM_KILL | VMM_REPLY, .sequence = 3}, sizeof(struct vmm_message), VMM_KILL, 3},
 		{{.type = VMM_EVENT_STATE, .sequence = 3}, sizeof(struct vmm_message), VMM_EVENT_STATE, 3},
 	};
@@ -559,6 +603,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(status_says_all, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(a_pause_is_answered_when_the_vcpus_stand, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(a_resume_is_answered_at_once, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(a_balloon_is_moved_and_asked, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(a_kill_is_answered_before_the_end, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(a_connection_brings_a_stream, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(connections_end_in_any_order, set_up, tear_down),

@@ -5,6 +5,7 @@
 
 #include "tests/support/fail_alloc.h"
 #include "tests/support/fake_vsock.h"
+#include "vmm/virtio/balloon.h"
 #include "vmm/virtio/blk.h"
 #include "vmm/virtio/rng.h"
 #include "vmm/virtio/vsock.h"
@@ -79,6 +80,18 @@ static int make_blk(void *context)
 	return error;
 }
 
+static int make_balloon(void *context)
+{
+	static const struct guest_memory memory;
+	struct balloon_config config = {.memory = &memory};
+	struct virtio_device *device = NULL;
+	int error = balloon_create(&config, &device);
+
+	(void)context;
+	virtio_device_destroy(device);
+	return error;
+}
+
 static int make_vsock(void *context)
 {
 	struct vsock_config config = {.cid = 3, .loop = context};
@@ -122,6 +135,7 @@ static void constructors_bear_any_allocation_that_fails(void **state)
 	(void)state;
 	assert_int_equal(fail_each(make_rng, NULL), 1);
 	assert_int_equal(fail_each(make_blk, NULL), 1);
+	assert_int_equal(fail_each(make_balloon, NULL), 1);
 	assert_int_equal(fail_each(make_vsock, loop), 1);
 	assert_true(fail_each(make_mmio, loop) >= 3);	    /* its own, the device's, the loop's */
 	assert_true(fail_each(make_vsock_unix, loop) >= 2); /* its own, the loop's */

@@ -8,6 +8,7 @@
 
 #include "common/log.h"
 #include "tests/support/fake_vsock.h"
+#include "vmm/virtio/balloon.h"
 #include "vmm/virtio/blk.h"
 #include "vmm/virtio/rng.h"
 #include "vmm/virtio/vsock.h"
@@ -319,13 +320,17 @@ static struct virtio_device *some_device(struct storm *storm)
 	struct vsock_config vsock = {
 		.cid = FAKE_CID, .loop = storm->driver.loop, .accept = on_accept, .context = storm};
 	struct blk_config blk = {.id = "storm"};
+	struct balloon_config balloon = {.memory = &storm->driver.memory, .target = AREA};
 	struct virtio_device *device = NULL;
 
-	switch (below(storm, 5)) {
+	switch (below(storm, 8)) {
 	case 0:
 		assert_int_equal(rng_create(&device), 0);
 		break;
 	case 1:
+		assert_int_equal(balloon_create(&balloon, &device), 0);
+		break;
+	case 2:
 		blk.fd = memfd_create("disk", MFD_CLOEXEC);
 		assert_int_equal(ftruncate(blk.fd, DISK_BYTES), 0);
 		assert_int_equal(blk_create(&blk, &device), 0);
