@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The memory file of a snapshot: the guest's memory as it is, region after region, without what lies between
+ * them. A page of zeros is a hole.
+ *
+ * A restored guest's memory is this file, mapped privately: nothing is read before it is touched, and nothing
+ * is written back. So the file must not change while any guest lives on it. One in memory (memfd) that is
+ * sealed against writing and shrinking cannot; whoever sealed it has checked it, and it is not read here
+ * again. Any other is read once, whole, and what happens to it afterwards is its owner's business.
+ */
+#ifndef VMM_SNAPSHOT_MEMORY_H
+#define VMM_SNAPSHOT_MEMORY_H
+
+#include "vmm/memory.h"
+#include "vmm/snapshot.h"
+
+enum { SNAPSHOT_PAGE = 4096 };
+
+/*
+ * Writes all of memory to fd, an empty regular file. Sets *written to the bytes that are no holes. 0, or
+ * -errno of the file (-ENOSPC, -EFBIG ...) or -ENOMEM; then what is in the file is of no use.
+ */
+int snapshot_memory_save(
+	const struct guest_memory *memory, int fd, struct snapshot_memory *what, uint64_t *written);
+
+/*
+ * Is it the file that `what` speaks of, and of `size` bytes? 0, or -errno with words in why (SNAPSHOT_WHY_MAX
+ * bytes): -EINVAL: another size, or no regular file; -EBADMSG: damaged; -errno of the file.
+ */
+int snapshot_memory_check(int fd, const struct snapshot_memory *what, uint64_t size, char *why);
+
+/* Puts the file in place of all of memory's regions. 0 or -errno of mmap. */
+int snapshot_memory_map(const struct guest_memory *memory, int fd);
+
+#endif
