@@ -1,0 +1,75 @@
+# Fuzzing: a target is one file tests/fuzz/MODULE_WHAT.c (tests/fuzz/support/fuzz.h), linked with all of its module
+# but main.c. libFuzzer runs it for `make fuzz`; standalone.c runs its corpus for `make check`.
+FUZZ_SRCS    := $(wildcard tests/fuzz/*.c)
+FUZZ_TARGETS := $(FUZZ_SRCS:tests/fuzz/%.c=%)
+FUZZ_SUPPORT := fuzz.c
+FUZZ_SUPPORT_vmm := driver.c
+LINT_SRCS    += $(FUZZ_SRCS) $(wildcard tests/fuzz/support/*.c)
+
+# Three builds of each: for libFuzzer; with any compiler for its corpus; and to measure what that reaches.
+FUZZ_SAN    := -fsanitize=address,undefined -fno-sanitize-recover=all
+FUZZ_CFLAGS := $(BASE_CFLAGS) -O1 -g -fno-omit-frame-pointer $(FUZZ_SAN) -fsanitize=fuzzer-no-link
+COVERAGE    := -fprofile-instr-generate -fcoverage-mapping
+$(eval $(call rules_for,fuzz,clang,$(FUZZ_CFLAGS)))
+$(eval $(call rules_for,fuzz-coverage,clang,$(BASE_CFLAGS) -O1 -g $(FUZZ_SAN) $(COVERAGE)))
+
+# What a target replaces, by the linker.
+FUZZ_WRAP := -Wl,--wrap=epoll_wait
+
+FUZZ_MODULE_common  = $(COMMON_SRCS)
+FUZZ_MODULE_vmm     = $(VMM_SRCS) $(COMMON_SRCS)
+FUZZ_MODULE_guest   = $(GUEST_INIT_SRCS) $(COMMON_SRCS)
+FUZZ_MODULE_hostctl = $(HOST_CTL_SRCS) $(COMMON_SRCS)
+# $(call fuzz_archive,flavour,module): so that a target takes only what it reaches.
+define fuzz_archive
+$(BUILD)/$(1)/fuzz-$(2).a: $(patsubst %.c,$(BUILD)/$(1)/%.o,$(filter-out %/main.c,$(FUZZ_MODULE_$(2))))
+	@rm -f $$@ && $(AR) rcs $$@ $$^
+endef
+$(foreach flavour,fuzz san fuzz-coverage,$(foreach module,common vmm guest hostctl,\
+	$(eval $(call fuzz_archive,$(flavour),$(module)))))
+# $(call fuzz_objects,flavour,target)
+fuzz_objects = $(patsubst %.c,$(BUILD)/$(1)/%.o,tests/fuzz/$(2).c \
+	$(addprefix tests/fuzz/support/,$(FUZZ_SUPPORT) $(FUZZ_SUPPORT_$(call unit_module,$(2))))) \
+	$(BUILD)/$(1)/fuzz-$(call unit_module,$(2)).a
+fuzz_libs = $(FUZZ_WRAP) $(FUZZ_WRAP_$(1)) $(TEST_LIBS_$(call unit_module,$(1)))
+
+FUZZ_BINS := $(FUZZ_TARGETS:%=$(BUILD)/fuzz/bin/%)
+.SECONDEXPANSION:
+$(FUZZ_BINS): $(BUILD)/fuzz/bin/%: $$(call fuzz_objects,fuzz,$$*)
+	@mkdir -p $(@D)
+	@echo "  LD $@"
+	@clang $(FUZZ_SAN) -fsanitize=fuzzer -o $@ $^ $(call fuzz_libs,$*)
+FUZZ_CORPUS_BINS := $(FUZZ_TARGETS:%=$(BUILD)/san/tests/fuzz/%)
+$(FUZZ_CORPUS_BINS): $(BUILD)/san/tests/fuzz/%: $(BUILD)/san/tests/fuzz/support/standalone.o $$(call fuzz_objects,san,$$*)
+	@echo "  LD $@"
+	@$(CC) $(SAN_LDFLAGS) -o $@ $^ $(call fuzz_libs,$*)
+FUZZ_COVERAGE_BINS := $(FUZZ_TARGETS:%=$(BUILD)/fuzz-coverage/bin/%)
+$(FUZZ_COVERAGE_BINS): $(BUILD)/fuzz-coverage/bin/%: \
+		$(BUILD)/fuzz-coverage/tests/fuzz/support/standalone.o $$(call fuzz_objects,fuzz-coverage,$$*)
+	@mkdir -p $(@D)
+	@echo "  LD $@"
+	@clang $(FUZZ_SAN) $(COVERAGE) -o $@ $^ $(call fuzz_libs,$*)
+
+T ?= 60
+FUZZ_CHOSEN = $(filter %$(FUZZ),$(FUZZ_TARGETS))
+.PHONY: fuzz fuzz-build fuzz-corpus fuzz-corpora fuzz-coverage fuzz-mutant
+## make fuzz       each fuzz target for T seconds (60), as many at once as there are CPUs (FUZZ=vsock: that one)
+fuzz: fuzz-build
+	@tests/fuzz/run $(BUILD) '$(T)' $(FUZZ_CHOSEN)
+fuzz-build: $(filter %$(FUZZ),$(FUZZ_BINS))
+
+# The corpora of the tree, made from what the runs have found.
+fuzz-corpus: fuzz-build
+	@tests/fuzz/pack $(BUILD) $(FUZZ_CHOSEN)
+
+# What tests/fuzz/test-corpora and selftest run.
+fuzz-corpora: $(FUZZ_CORPUS_BINS)
+CHECK_NEEDS += $(FUZZ_CORPUS_BINS)
+fuzz-mutant:
+	@$(CC) $(SAN_CFLAGS) -Wno-error -c -o $(OUT).o $(SOURCE)
+	@$(CC) $(SAN_LDFLAGS) -o $(OUT) $(BUILD)/san/tests/fuzz/support/standalone.o $(OUT).o \
+		$(call fuzz_objects,san,$(TARGET)) $(call fuzz_libs,$(TARGET))
+
+## make fuzz-coverage  lines of each source file that the corpora reach
+fuzz-coverage: $(filter %$(FUZZ),$(FUZZ_COVERAGE_BINS))
+	@tests/fuzz/coverage $(BUILD) $(FUZZ_CHOSEN)
