@@ -159,6 +159,13 @@ int kvm_split_irqchip(int vm, unsigned pins)
 	return call(vm, KVM_ENABLE_CAP, &cap);
 }
 
+unsigned kvm_vcpus_max(const struct kvm *kvm)
+{
+	int r = call_value(kvm->fd, KVM_CHECK_EXTENSION, KVM_CAP_MAX_VCPUS);
+
+	return r < 0 ? 0 : (unsigned)r;
+}
+
 int kvm_create_vcpu(int vm, unsigned id)
 {
 	return call_value(vm, KVM_CREATE_VCPU, id);

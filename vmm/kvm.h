@@ -45,6 +45,8 @@ int kvm_set_reserved_pages(int vm, uint64_t identity_map, uint64_t tss);
 /* Local APICs in the kernel, the rest in user space. pins: of the IOAPIC there. Before the first vCPU. */
 int kvm_split_irqchip(int vm, unsigned pins);
 
+/* vCPUs that one VM may have. */
+unsigned kvm_vcpus_max(const struct kvm *kvm);
 /* A vCPU's fd, or -errno. */
 int kvm_create_vcpu(int vm, unsigned id);
 /* Maps its shared pages; 0 or -errno. kvm_unmap_run takes NULL. */

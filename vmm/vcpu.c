@@ -28,7 +28,8 @@ int vcpu_init(
 {
 	int r = kvm_create_vcpu(vm, id);
 
-	*vcpu = (struct vcpu){.kvm = kvm, .machine = machine, .id = id, .fd = r, .wish = VCPU_STAND};
+	*vcpu = (struct vcpu){
+		.kvm = kvm, .machine = machine, .id = id, .fd = r, .stats = -1, .wish = VCPU_STAND};
 	if (r < 0)
 		return r;
 	r = kvm_map_run(kvm, vcpu->fd, &vcpu->run);
@@ -43,8 +44,11 @@ int vcpu_init(
 
 static void end(struct vcpu *vcpu, enum vmm_end how, const char *reason)
 {
+	char text[VMM_MESSAGE_TEXT];
+
+	snprintf(text, sizeof(text), vcpu->id > 0 ? "%s (CPU %u)" : "%s", reason, vcpu->id);
 	vcpu->over = true;
-	vcpu->machine->end(vcpu->machine->context, how, reason);
+	vcpu->machine->end(vcpu->machine->context, how, text);
 }
 
 static void handle_port(struct vcpu *vcpu)
@@ -243,5 +247,6 @@ void vcpu_finish(struct vcpu *vcpu)
 	pthread_mutex_destroy(&vcpu->lock);
 	kvm_unmap_run(vcpu->kvm, vcpu->run);
 	vcpu->run = NULL;
+	fd_close(&vcpu->stats);
 	fd_close(&vcpu->fd);
 }

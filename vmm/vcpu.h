@@ -8,7 +8,8 @@
  *       `------------->`--> STANDING for good, and the thread ends at quit
  *
  * The thread stands only between two instructions of the guest, with the exit before completed, so that its
- * state could be saved. Wishes may come from any thread, the vCPU's own included.
+ * state could be saved. Wishes may come from any thread, the vCPU's own included. A vCPU that the guest has
+ * not started yet counts as running: its thread waits within KVM_RUN, and leaves it as others do.
  */
 #ifndef VMM_VCPU_H
 #define VMM_VCPU_H
@@ -29,7 +30,8 @@ struct vcpu_machine {
 	struct bus *ports, *mmio;
 	struct stats *stats;
 	void *context;
-	void (*end)(void *context, enum vmm_end end, const char *reason); /* only the first counts */
+	/* Only the first counts. The reason names the vCPU, unless it is the first one. */
+	void (*end)(void *context, enum vmm_end end, const char *reason);
 	void (*stands)(void *context); /* with the vCPU's lock held: must not call back */
 };
 
@@ -38,6 +40,7 @@ struct vcpu {
 	const struct vcpu_machine *machine;
 	unsigned id;
 	int fd;
+	int stats; /* fd of KVM's counters; -1: none */
 	struct kvm_run *run;
 	pthread_t thread;
 	bool has_thread;

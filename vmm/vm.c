@@ -97,28 +97,50 @@ static int split_irqchip(struct vm *vm)
 
 static int add_vcpu(struct vm *vm, const struct vcpu_features *features)
 {
-	struct vcpu *vcpu = &vm->vcpus[vm->vcpu_count];
-	int r = vcpu_init(vcpu, &vm->kvm, vm->fd, vm->vcpu_count, &vm->vcpu_machine);
+	unsigned id = vm->vcpu_count, cpus = vm->config->cpus;
+	int r = vcpu_init(&vm->vcpus[id], &vm->kvm, vm->fd, id, &vm->vcpu_machine);
 
+	if (r == 0) {
+		vm->vcpu_count++;
+		r = vcpu_set_features(&vm->vcpus[id], features, cpus);
+	}
+	/* The first enters where the kernel begins; the others wait until it starts them (INIT, SIPI). */
+	if (r == 0 && id == 0)
+		r = vcpu_set_entry(&vm->vcpus[id], vm->entry);
 	if (r < 0)
-		return r;
-	vm->vcpu_count++;
-	return vcpu_set_features(vcpu, features, vm->config->cpus);
+		log_error("--cpus %u: KVM refused CPU %u: %s; %s", cpus, id, strerror(-r),
+			cpus > 1 ? "give fewer, or free memory on the host"
+				 : "free memory on the host, or see `host-ctl doctor`");
+	return r;
+}
+
+static int check_cpus(struct vm *vm)
+{
+	unsigned most = kvm_vcpus_max(&vm->kvm);
+
+	if (vm->config->cpus <= most)
+		return 0;
+	log_error("--cpus %u is more than the %u that KVM has on this host; give fewer", vm->config->cpus,
+		most);
+	return -EINVAL;
 }
 
 static int add_vcpus(struct vm *vm)
 {
 	struct vcpu_features *features = NULL;
-	int r = vcpu_install_kick();
+	int r = check_cpus(vm);
 
+	if (r < 0)
+		return r;
+	r = vcpu_install_kick();
 	if (r == 0)
 		r = vcpu_features_create(&vm->kvm, &features);
+	if (r < 0)
+		return fail_step("cannot ask for the processor's features", r);
 	while (r == 0 && vm->vcpu_count < vm->config->cpus)
 		r = add_vcpu(vm, features);
 	vcpu_features_destroy(features);
-	if (r == 0)
-		r = vcpu_set_entry(&vm->vcpus[0], vm->entry);
-	return r < 0 ? fail_step("KVM refused a vCPU", r) : 0;
+	return r;
 }
 
 static void read_ioapic(void *context, uint64_t offset, void *data, uint32_t length)
@@ -251,8 +273,8 @@ static int open_control(struct vm *vm)
 static int open_stats(struct vm *vm)
 {
 	/* KVM's own counters are a bonus: kernels before 5.14 have none. */
-	if (vm->config->stats)
-		vm->kvm_stats = kvm_open_stats(vm->vcpus[0].fd);
+	for (unsigned i = 0; vm->config->stats && i < vm->vcpu_count; i++)
+		vm->vcpus[i].stats = kvm_open_stats(vm->vcpus[i].fd);
 	return 0;
 }
 
@@ -298,7 +320,7 @@ static void init(struct vm *vm, const struct config *config, struct files *files
 	vm->config = config;
 	vm->files = files;
 	stats_note(&vm->stats, STATS_PROCESS);
-	vm->wake = vm->halt = vm->fd = vm->kvm_stats = vm->kvm.fd = -1;
+	vm->wake = vm->halt = vm->fd = vm->kvm.fd = -1;
 	vm->ends = (struct ends){.end = end_by_guest, .context = vm};
 	vm->vcpu_machine = (struct vcpu_machine){
 		.ports = &vm->ports,
@@ -351,7 +373,6 @@ void vm_destroy(struct vm *vm)
 	irq_finish(&vm->irq);
 	ioapic_finish(&vm->ioapic);
 	loop_destroy(vm->loop);
-	fd_close(&vm->kvm_stats);
 	fd_close(&vm->fd);
 	kvm_close(&vm->kvm);
 	guest_memory_finish(&vm->memory);

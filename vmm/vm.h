@@ -53,7 +53,7 @@ struct vm {
 
 	struct guest_memory memory;
 	struct kvm kvm;
-	int fd, kvm_stats;
+	int fd;
 	struct bus ports, mmio;
 	struct irq irq;
 	struct ioapic ioapic;

@@ -10,6 +10,7 @@
 #include "vmm/vm.h"
 #include <errno.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -211,13 +212,22 @@ const struct control_ops vm_control_ops = {
 	.balloon = move_balloon,
 };
 
+static void collect_vcpu(struct vcpu *vcpu, struct stats_counts *counts)
+{
+	counts->cpu_ns += vcpu_cpu_ns(vcpu);
+	for (unsigned i = 0; vcpu->stats >= 0 && i < STATS_KVM_COUNTERS; i++) {
+		uint64_t value;
+
+		if (kvm_read_stat(vcpu->stats, stats_kvm_names[i], &value) == 0)
+			counts->kvm[i] += value;
+	}
+}
+
 void vm_collect_stats(struct vm *vm, struct stats_counts *counts)
 {
 	stats_collect(&vm->stats, &vm->ports, &vm->mmio, counts);
-	for (unsigned i = 0; vm->kvm_stats >= 0 && i < STATS_KVM_COUNTERS; i++)
-		kvm_read_stat(vm->kvm_stats, stats_kvm_names[i], &counts->kvm[i]);
 	for (unsigned i = 0; i < vm->vcpu_count; i++)
-		counts->cpu_ns += vcpu_cpu_ns(&vm->vcpus[i]);
+		collect_vcpu(&vm->vcpus[i], counts);
 	counts->device_count = vm->device_count;
 	for (unsigned i = 0; i < vm->device_count; i++) {
 		counts->devices[i].name = virtio_mmio_name(vm->devices[i].mmio);
@@ -253,18 +263,36 @@ static void report_end(struct vm *vm)
 		print_stats(vm);
 }
 
+/* Ends the VM before it has run. Always -errno. */
+static int fail_start(struct vm *vm, int r, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+static int fail_start(struct vm *vm, int r, const char *format, ...)
+{
+	char what[VMM_MESSAGE_TEXT / 2], reason[VMM_MESSAGE_TEXT];
+	va_list arguments;
+
+	va_start(arguments, format);
+	vsnprintf(what, sizeof(what), format, arguments);
+	va_end(arguments);
+	snprintf(reason, sizeof(reason), "%s: %s%s", what, strerror(-r),
+		r == -EAGAIN ? "; raise the limit of threads (ulimit -u, pids.max), or give fewer --cpus"
+			     : "");
+	vm_end(vm, VMM_END_SETUP, reason);
+	return r;
+}
+
 static int start(struct vm *vm)
 {
 	for (size_t i = 0; i < SIGNALS; i++)
 		if (!loop_add_signal(vm->loop, signals[i].number, handle_signal, vm))
-			return -errno;
+			return fail_start(vm, -errno, "cannot wait for signals");
 	if (!loop_add_fd(vm->loop, vm->wake, EPOLLIN, handle_wake, vm))
-		return -errno;
+		return fail_start(vm, -errno, "cannot wait for the vCPUs");
 	for (unsigned i = 0; i < vm->vcpu_count; i++) {
 		int r = vcpu_start(&vm->vcpus[i]);
 
 		if (r < 0)
-			return r;
+			return fail_start(vm, r, "cannot start the thread of CPU %u", i);
 	}
 	return 0;
 }
@@ -274,8 +302,8 @@ enum vmm_end vm_run(struct vm *vm)
 	int r = start(vm);
 
 	if (r < 0) {
-		log_error("cannot start the vCPUs' threads: %s", strerror(-r));
-		return VMM_END_SETUP;
+		report_end(vm);
+		return vm->end;
 	}
 	vm->state = VMM_STATE_RUNNING;
 	if (vm->control)

@@ -3,20 +3,21 @@ MACHINE_DIR := $(BUILD)/tests/machine
 MACHINE_GUESTS := $(patsubst tests/machine/guests/%.s,$(MACHINE_DIR)/%.elf,$(wildcard tests/machine/guests/*.s))
 
 # Linked where a kernel is; one segment that is all of it.
-$(MACHINE_DIR)/%.elf: tests/machine/guests/%.s tests/machine/guests/guest.inc
+$(MACHINE_DIR)/%.elf: tests/machine/guests/%.s tests/machine/guests/guest.inc tests/machine/guests/smp.inc
 	@mkdir -p $(@D)
 	@echo "  LD $@"
 	@$(CC) -nostdlib -static -no-pie -Wl,-N -Wl,--no-warn-rwx-segments -Wl,-Ttext=0x100000 -Wl,--build-id=none -Wl,-z,noexecstack -o $@ $<
 
-LINT_SRCS += tests/machine/run.c
-$(MACHINE_DIR)/run: $(BUILD)/san/tests/machine/run.o $(COMMON_SRCS:%.c=$(BUILD)/san/%.o)
+LINT_SRCS += tests/machine/run.c tests/machine/smp.c tests/machine/machine.c
+$(MACHINE_DIR)/run $(MACHINE_DIR)/smp: $(MACHINE_DIR)/%: $(BUILD)/san/tests/machine/%.o \
+		$(BUILD)/san/tests/machine/machine.o $(COMMON_SRCS:%.c=$(BUILD)/san/%.o)
 	@mkdir -p $(@D)
 	@echo "  LD $@"
 	@$(CC) $(SAN_LDFLAGS) -o $@ $^
 
-CHECK_NEEDS += $(MACHINE_DIR)/run $(MACHINE_GUESTS)
+CHECK_NEEDS += $(MACHINE_DIR)/run $(MACHINE_DIR)/smp $(MACHINE_GUESTS)
 .PHONY: machine-tests
-machine-tests: $(MACHINE_DIR)/run $(MACHINE_GUESTS)
+machine-tests: $(MACHINE_DIR)/run $(MACHINE_DIR)/smp $(MACHINE_GUESTS)
 
 # The devices before Linux's drivers: a guest of our own as PID 1, told what to do by the test.
 DEVICES_INITRAMFS := $(MACHINE_DIR)/devices.cpio
@@ -40,3 +41,12 @@ $(MACHINE_DIR)/vmm-san: $(patsubst %.c,$(BUILD)/san/%.o,$(VMM_SRCS) $(COMMON_SRC
 	@echo "  LD $@"
 	@$(CC) $(SAN_LDFLAGS) -o $@ $^ -lfdt
 CHECK_NEEDS += $(MACHINE_DIR)/vmm-san
+
+# And under ThreadSanitizer: several vCPUs and the loop share its state.
+TSAN_CFLAGS := $(BASE_CFLAGS) -O1 -g -fno-omit-frame-pointer -fsanitize=thread -Wno-tsan
+$(eval $(call rules_for,tsan,$(CC),$(TSAN_CFLAGS)))
+$(MACHINE_DIR)/vmm-tsan: $(patsubst %.c,$(BUILD)/tsan/%.o,$(VMM_SRCS) $(COMMON_SRCS))
+	@mkdir -p $(@D)
+	@echo "  LD $@"
+	@$(CC) -fsanitize=thread -o $@ $^ -lfdt
+CHECK_NEEDS += $(MACHINE_DIR)/vmm-tsan
