@@ -35,6 +35,22 @@ $(MACHINE_DIR)/devices: $(BUILD)/san/tests/machine/devices.o
 CHECK_NEEDS += $(MACHINE_DIR)/devices $(DEVICES_INITRAMFS)
 machine-tests: $(MACHINE_DIR)/devices $(DEVICES_INITRAMFS)
 
+# Its network device, in the same way.
+NET_INITRAMFS := $(MACHINE_DIR)/net.cpio
+LINT_SRCS += tests/machine/net.c tests/machine/net_taps.c tests/machine/net_guest.c
+$(MACHINE_DIR)/net_guest: $(BUILD)/musl/tests/machine/net_guest.o
+	@mkdir -p $(@D)
+	@echo "  LD $@"
+	@$(MUSL_CC) $(MUSL_LDFLAGS) -s -o $@ $^
+$(NET_INITRAMFS): rootfs/build-initramfs rootfs/lib.sh $(MACHINE_DIR)/net_guest
+	@rootfs/build-initramfs $@ $(MACHINE_DIR)/net_guest && touch $@
+$(MACHINE_DIR)/net: $(BUILD)/san/tests/machine/net.o $(BUILD)/san/tests/machine/net_taps.o $(COMMON_SRCS:%.c=$(BUILD)/san/%.o)
+	@mkdir -p $(@D)
+	@echo "  LD $@"
+	@$(CC) $(SAN_LDFLAGS) -o $@ $^
+CHECK_NEEDS += $(MACHINE_DIR)/net $(NET_INITRAMFS)
+machine-tests: $(MACHINE_DIR)/net $(NET_INITRAMFS)
+
 # The same program under the sanitizers: what a guest can provoke must not only end well.
 $(MACHINE_DIR)/vmm-san: $(patsubst %.c,$(BUILD)/san/%.o,$(VMM_SRCS) $(COMMON_SRCS))
 	@mkdir -p $(@D)
