@@ -8,10 +8,12 @@
 #include <sys/reboot.h>
 #include <unistd.h>
 
+#define DEVICE_TREE "/sys/firmware/devicetree/base"
+
 _Noreturn void power_end(int restart)
 {
 	sync();
-	reboot(restart ? RB_AUTOBOOT : RB_POWER_OFF);
+	reboot(restart || access(DEVICE_TREE, F_OK) < 0 ? RB_AUTOBOOT : RB_POWER_OFF);
 	/* Only without the right to: in a container or a test. Nothing is left to do, and exit is not
 	 * allowed. */
 	for (;;)

@@ -2,7 +2,10 @@
 /* Reads the command line by the table of options, then checks what no option alone can see. */
 #include "vmm/config.h"
 #include "vmm/config_options.h"
+#include "vmm/layout.h"
+#include "vmm/vm.h"
 #include <errno.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -119,9 +122,10 @@ static bool was_given(const char *name, const unsigned *counts)
 /* Bytes left for the user's part of the kernel's command line. */
 static size_t cmdline_room(const struct config *config)
 {
-	struct config bare = {.serial = config->serial, .cmdline = ""};
+	struct config bare = *config;
 	char line[CONFIG_CMDLINE_MAX];
 
+	bare.cmdline = "";
 	config_kernel_cmdline(&bare, line);
 	return CONFIG_CMDLINE_MAX - 1 - strlen(line);
 }
@@ -195,11 +199,38 @@ bool config_has_vsock(const struct config *config)
 	return config->vsock != NULL || config->control != NULL;
 }
 
+_Static_assert((int)VIRTIO_MMIO_WINDOW == 4096, "a window has 4K");
+_Static_assert(LAYOUT_VIRTIO_MAX *(sizeof(" " CONFIG_CMDLINE_DEVICE "=4K@0xd0000000:24") - 1) +
+			       sizeof(CONFIG_CMDLINE_ALWAYS " " CONFIG_CMDLINE_SILENT
+							    " " CONFIG_CMDLINE_HIGH_MEMORY) <
+		       CONFIG_CMDLINE_MAX,
+	"what the machine needs fits");
+
+/* Text for a line of CONFIG_CMDLINE_MAX bytes, of which *length are used; as many or more: it did not fit. */
+__attribute__((format(printf, 3, 4))) static void append(char *line, size_t *length, const char *format, ...)
+{
+	va_list arguments;
+
+	if (*length >= CONFIG_CMDLINE_MAX)
+		return;
+	va_start(arguments, format);
+	*length += (size_t)vsnprintf(line + *length, CONFIG_CMDLINE_MAX - *length, format, arguments);
+	va_end(arguments);
+}
+
 int config_kernel_cmdline(const struct config *config, char *line)
 {
-	int length = snprintf(line, CONFIG_CMDLINE_MAX, "%s %s%s%s", CONFIG_CMDLINE_ALWAYS,
-		config->serial != NULL ? CONFIG_CMDLINE_SERIAL : CONFIG_CMDLINE_SILENT,
-		config->cmdline != NULL ? " " : "", config->cmdline != NULL ? config->cmdline : "");
+	unsigned devices = config->boot == CONFIG_BOOT_MPTABLE ? vm_count_devices(config) : 0;
+	size_t length = 0;
 
+	append(line, &length, "%s %s", CONFIG_CMDLINE_ALWAYS,
+		config->serial != NULL ? CONFIG_CMDLINE_SERIAL : CONFIG_CMDLINE_SILENT);
+	if (config->memory > GUEST_HOLE_START)
+		append(line, &length, " %s", CONFIG_CMDLINE_HIGH_MEMORY);
+	for (unsigned i = 0; i < devices; i++)
+		append(line, &length, " %s=4K@0x%llx:%u", CONFIG_CMDLINE_DEVICE, LAYOUT_VIRTIO(i),
+			vm_first_pin(config) + i);
+	if (config->cmdline != NULL)
+		append(line, &length, " %s", config->cmdline);
 	return length >= CONFIG_CMDLINE_MAX ? -E2BIG : 0;
 }

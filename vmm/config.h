@@ -32,6 +32,9 @@ enum {
 	CONFIG_HELP_MAX = 8192,
 };
 
+/* How the guest is told what machine it is on. */
+enum config_boot { CONFIG_BOOT_FDT, CONFIG_BOOT_MPTABLE };
+
 enum config_action { CONFIG_RUN, CONFIG_HELP, CONFIG_VERSION };
 
 struct config_disk {
@@ -62,8 +65,9 @@ struct config {
 	unsigned cpus;
 	bool balloon;
 	uint64_t balloon_target; /* bytes, at most memory */
-	const char *serial;	 /* NULL: none; "-": the terminal (fds 0 and 1) */
-	const char *control;	 /* NULL: none */
+	enum config_boot boot;
+	const char *serial;  /* NULL: none; "-": the terminal (fds 0 and 1) */
+	const char *control; /* NULL: none */
 	const char *kvm;
 	bool stats;
 	const char *stats_file; /* NULL: standard error */
@@ -88,8 +92,9 @@ void config_explain_memory(const struct config *config, char *error);
 bool config_has_vsock(const struct config *config);
 
 /*
- * The kernel's command line: what this machine needs, then the user's part (so that it wins). line has
- * CONFIG_CMDLINE_MAX bytes. 0, or -E2BIG; config_parse has checked that already.
+ * The kernel's command line: what this machine needs (with CONFIG_BOOT_MPTABLE, where each device is), then
+ * the user's part (so that it wins). line has CONFIG_CMDLINE_MAX bytes. 0, or -E2BIG; config_parse has
+ * checked that already.
  */
 int config_kernel_cmdline(const struct config *config, char *line);
 

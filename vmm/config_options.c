@@ -232,6 +232,19 @@ static int take_balloon(
 	return 0;
 }
 
+static int take_boot(
+	const struct config_option *option, struct config *config, const char *value, char *error)
+{
+	if (strcmp(value, "fdt") == 0)
+		config->boot = CONFIG_BOOT_FDT;
+	else if (strcmp(value, "mptable") == 0)
+		config->boot = CONFIG_BOOT_MPTABLE;
+	else
+		return config_refuse(
+			error, "--boot " CONFIG_SHOWN " is not known; choose %s", value, option->value);
+	return 0;
+}
+
 static int take_serial(
 	const struct config_option *option, struct config *config, const char *value, char *error)
 {
@@ -359,6 +372,13 @@ const struct config_option config_options[CONFIG_OPTION_COUNT] = {
 		.value_optional = true,
 		.take = take_balloon,
 		.text = "memory that the guest frees goes back to the host, and SIZE of it from the start"},
+	{.name = "boot",
+		.value = "fdt|mptable",
+		.fallback = "fdt",
+		.most = 1,
+		.take = take_boot,
+		.text = "what tells the kernel of the machine: a device tree, or an MP table and its command "
+			"line"},
 	{.name = "serial",
 		.value = "-|none|PATH|fd:N",
 		.fallback = "none",

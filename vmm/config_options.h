@@ -14,7 +14,12 @@
 /* Without a serial line nothing is printed, and the port is not even probed: each access is an exit. */
 #define CONFIG_CMDLINE_SILENT "quiet 8250.nr_uarts=0"
 
-enum { CONFIG_OPTION_COUNT = 17, CONFIG_SIZE_TEXT = 24 };
+/* Above the hole Linux would set 64 MiB below it aside, for devices that reach no further: there are none. */
+#define CONFIG_CMDLINE_HIGH_MEMORY "swiotlb=noforce"
+/* A device without a tree: size, address, IRQ (Documentation/admin-guide/kernel-parameters.txt). */
+#define CONFIG_CMDLINE_DEVICE "virtio_mmio.device"
+
+enum { CONFIG_OPTION_COUNT = 18, CONFIG_SIZE_TEXT = 24 };
 
 /* What the limits of an option mean. */
 enum config_kind {

@@ -4,6 +4,7 @@
 #include "common/io.h"
 #include "common/log.h"
 #include "vmm/boot_x86_64.h"
+#include "vmm/mptable_x86_64.h"
 #include "vmm/virtio/mmio.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -83,9 +84,9 @@ static int add_memory(struct vm *vm)
 /* An IOAPIC has a pin at least. */
 static unsigned pins_of(const struct vm *vm)
 {
-	unsigned devices = vm_count_devices(vm->config);
+	unsigned pins = vm_first_pin(vm->config) + vm_count_devices(vm->config);
 
-	return devices > 0 ? devices : 1;
+	return pins > 0 ? pins : 1;
 }
 
 static int split_irqchip(struct vm *vm)
@@ -162,13 +163,15 @@ static void end_by_irq(void *context, const char *reason)
 
 static int add_interrupts(struct vm *vm)
 {
-	int r = irq_init(&vm->irq, vm_count_devices(vm->config), end_by_irq, vm);
+	int r = irq_init(&vm->irq, pins_of(vm), end_by_irq, vm);
 
 	if (r == 0)
 		r = ioapic_init(&vm->ioapic, pins_of(vm), &irq_ioapic_ops, &vm->irq);
 	if (r == 0)
 		r = bus_add(&vm->mmio, LAYOUT_IOAPIC_BASE, LAYOUT_IOAPIC_SIZE, &ioapic_bus_ops, &vm->ioapic,
 			"ioapic");
+	if (r == 0 && vm->config->boot == CONFIG_BOOT_MPTABLE)
+		vm->ioapic.id = mptable_ioapic_id(vm->config->cpus);
 	return r < 0 ? fail_step("cannot make the interrupt controller", r) : 0;
 }
 
@@ -230,7 +233,7 @@ static int attach_notifications(struct vm *vm, const struct vm_device *device)
 	int r = 0;
 
 	for (unsigned queue = 0; r == 0 && queue < queues; queue++)
-		r = kvm_add_ioeventfd(vm->fd, LAYOUT_VIRTIO(device->pin) + VIRTIO_MMIO_QUEUE_NOTIFY, queue,
+		r = kvm_add_ioeventfd(vm->fd, LAYOUT_VIRTIO(device->number) + VIRTIO_MMIO_QUEUE_NOTIFY, queue,
 			virtio_mmio_notify_fd(device->mmio, queue));
 	return r;
 }

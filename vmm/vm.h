@@ -35,10 +35,11 @@ struct boot_state;
 struct virtio_device;
 struct vm;
 
-/* A device, its transport and its line: number N in the device tree, on the bus and at the IOAPIC. */
+/* A device, its transport and its line. */
 struct vm_device {
 	struct vm *vm;
-	unsigned pin;
+	unsigned number; /* of its window */
+	unsigned pin;	 /* at the IOAPIC: number + vm_first_pin */
 	struct virtio_mmio *mmio;
 };
 
@@ -100,6 +101,8 @@ void vm_end(struct vm *vm, enum vmm_end end, const char *reason);
  * logged. */
 int vm_add_devices(struct vm *vm);
 unsigned vm_count_devices(const struct config *config);
+/* The pin of the device with number 0. */
+unsigned vm_first_pin(const struct config *config);
 void vm_remove_devices(struct vm *vm);
 
 /* vm_boot.c: puts the kernel and what it needs into guest memory and fills vm->entry. 0 or -errno, logged. */

@@ -5,7 +5,9 @@
 #include "vmm/elf.h"
 #include "vmm/fdt.h"
 #include "vmm/initrd.h"
+#include "vmm/mptable_x86_64.h"
 #include "vmm/vm.h"
+#include <cpuid.h>
 #include <errno.h>
 #include <string.h>
 #include <sys/random.h>
@@ -19,6 +21,8 @@ struct payload {
 	char cmdline[CONFIG_CMDLINE_MAX];
 	_Alignas(8) uint8_t tree[FDT_SIZE_MAX];
 	size_t tree_size;
+	uint8_t mptable[BOOT_MPTABLE_MAX];
+	size_t mptable_size;
 	uint8_t seed[SEED_BYTES];
 };
 
@@ -39,10 +43,28 @@ static int load_files(struct vm *vm, struct payload *payload)
 	return r;
 }
 
+static int write_tree(const struct config *config, struct payload *payload)
+{
+	struct fdt_config tree = {.cpus = config->cpus, .virtio_count = vm_count_devices(config)};
+
+	return fdt_write(&tree, payload->tree, sizeof(payload->tree), &payload->tree_size);
+}
+
+static int write_mptable(const struct config *config, struct payload *payload)
+{
+	struct mptable_config table = {.cpus = config->cpus, .devices = vm_count_devices(config)};
+	unsigned ignored;
+
+	/* KVM shows the guest the host's. */
+	__cpuid(1, table.signature, ignored, ignored, table.features);
+	return mptable_write(
+		&table, BOOT_MPTABLE, payload->mptable, sizeof(payload->mptable), &payload->mptable_size);
+}
+
 static int describe(const struct vm *vm, struct payload *payload)
 {
-	struct fdt_config tree = {.cpus = vm->config->cpus, .virtio_count = vm_count_devices(vm->config)};
-	int r = fdt_write(&tree, payload->tree, sizeof(payload->tree), &payload->tree_size);
+	int r = vm->config->boot == CONFIG_BOOT_MPTABLE ? write_mptable(vm->config, payload)
+							: write_tree(vm->config, payload);
 
 	if (r == 0)
 		r = config_kernel_cmdline(vm->config, payload->cmdline);
@@ -62,6 +84,8 @@ static int write_boot(struct vm *vm, const struct payload *payload)
 		.initrd = payload->initrd,
 		.tree = payload->tree,
 		.tree_size = payload->tree_size,
+		.mptable = payload->mptable,
+		.mptable_size = payload->mptable_size,
 		.seed = payload->seed,
 		.seed_size = sizeof(payload->seed),
 	};

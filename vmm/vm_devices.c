@@ -4,6 +4,7 @@
  * disks come first and are called vda, vdb, ... whatever else there is.
  */
 #include "common/log.h"
+#include "vmm/mptable_x86_64.h"
 #include "vmm/tap.h"
 #include "vmm/virtio/balloon.h"
 #include "vmm/virtio/blk.h"
@@ -194,7 +195,9 @@ static const struct {
 enum { DEVICE_KINDS = sizeof(device_kinds) / sizeof(device_kinds[0]) };
 
 _Static_assert((int)CONFIG_DISKS_MAX + 4 <= (int)LAYOUT_VIRTIO_MAX, "every device has a window");
-_Static_assert((int)LAYOUT_VIRTIO_MAX <= (int)IOAPIC_PINS_MAX, "every device has a pin");
+_Static_assert(
+	(int)LAYOUT_VIRTIO_MAX + (int)MPTABLE_FIRST_PIN <= (int)IOAPIC_PINS_MAX, "every device has a pin");
+_Static_assert((int)CONFIG_DISKS_MAX + 4 <= (int)MPTABLE_DEVICES_MAX, "every device has an IRQ");
 _Static_assert((int)LAYOUT_VIRTIO_MAX <= (int)STATS_DEVICES_MAX, "every device is counted");
 _Static_assert((int)LAYOUT_VIRTIO_MAX + 3 <= (int)BUS_WINDOWS_MAX, "every device is on the bus");
 
@@ -205,6 +208,11 @@ unsigned vm_count_devices(const struct config *config)
 	for (unsigned i = 0; i < DEVICE_KINDS; i++)
 		count += device_kinds[i].count(config);
 	return count;
+}
+
+unsigned vm_first_pin(const struct config *config)
+{
+	return config->boot == CONFIG_BOOT_MPTABLE ? MPTABLE_FIRST_PIN : 0;
 }
 
 static void raise_line(void *context)
@@ -239,15 +247,16 @@ static int add_device(struct vm *vm, struct virtio_device *virtio)
 	struct virtio_machine machine = {.context = device, .interrupt = raise_line, .fault = end_by_fault};
 	int r;
 
-	*device = (struct vm_device){.vm = vm, .pin = vm->device_count};
+	*device = (struct vm_device){
+		.vm = vm, .number = vm->device_count, .pin = vm_first_pin(vm->config) + vm->device_count};
 	r = virtio_mmio_create(virtio, &vm->memory, vm->loop, &machine, &device->mmio);
 	if (r == 0) {
 		vm->device_count++;
-		r = bus_add(&vm->mmio, LAYOUT_VIRTIO(device->pin), VIRTIO_MMIO_WINDOW, &window_ops,
+		r = bus_add(&vm->mmio, LAYOUT_VIRTIO(device->number), VIRTIO_MMIO_WINDOW, &window_ops,
 			device->mmio, virtio_mmio_name(device->mmio));
 	}
 	if (r < 0)
-		log_error("cannot add device %u: %s", device->pin, strerror(-r));
+		log_error("cannot add device %u: %s", device->number, strerror(-r));
 	return r;
 }
 

@@ -2,9 +2,13 @@
 /*
  * The devices of vmm before Linux's own drivers: a guest (devices_guest.c) does what it is told over vsock,
  * and this side compares. TAP on standard output; when something failed, the guest's console on standard
- * error. Usage: devices VMM KERNEL INITRAMFS
+ * error. Usage: devices VMM KERNEL INITRAMFS [OPTION-OF-VMM]...
+ *
+ * The options say what the guest must find: --mem, --cpus, and with --boot mptable its lines and its ends.
  */
 #include "tests/machine/devices.h"
+#include "common/parse.h"
+#include "common/proto_vmm.h"
 #include <fcntl.h>
 #include <inttypes.h>
 #include <poll.h>
@@ -31,10 +35,20 @@ enum {
 	CALL_PORT = 5000,
 	CALL_BYTES = 1024 * 1024,
 	RANDOM_BYTES = 64 * 1024,
+	OPTIONS_MAX = 16,
+	MIB = 1 << 20,
+	HOLE_MIB = 3072, /* memory above this lies above 4 GiB */
+	KERNEL_MIB = 24, /* what a kernel keeps at most of what it is given, and */
+	PAGE_SHARE = 48, /* one part in that many, for its own books of the pages */
+	HIGH_PAGES = CHUNK / 4096,
 };
 
 struct test {
 	const char *vmm, *kernel, *initramfs;
+	char **options;	 /* up to NULL */
+	uint64_t memory; /* MiB */
+	uint64_t cpus;
+	bool mptable;
 	char folder[32], vsock[64], base[64], disk[64], console[64];
 	pid_t pid;
 	int ready; /* listens for the guest */
@@ -213,7 +227,13 @@ static uint64_t sum_file(const char *path)
 static void start_machine(struct test *test)
 {
 	char base[96], disk[96];
+	const char *argv[OPTIONS_MAX + 20] = {test->vmm, "--kernel", test->kernel, "--initrd",
+		test->initramfs, "--disk", base, "--disk", disk, "--vsock", test->vsock, "--serial",
+		test->console};
+	int count = 13;
 
+	for (int i = 0; i < OPTIONS_MAX && test->options[i]; i++)
+		argv[count++] = test->options[i];
 	strcpy(test->folder, "/tmp/devices-XXXXXX");
 	if (!mkdtemp(test->folder))
 		die(test->folder);
@@ -229,9 +249,7 @@ static void start_machine(struct test *test)
 	test->pid = fork();
 	if (test->pid == 0) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		execl(test->vmm, test->vmm, "--kernel", test->kernel, "--initrd", test->initramfs, "--mem",
-			"128M", "--disk", base, "--disk", disk, "--vsock", test->vsock, "--serial",
-			test->console, (char *)NULL);
+		execv(test->vmm, (char *const *)argv);
 		die(test->vmm);
 	}
 }
@@ -254,6 +272,38 @@ static bool test_boot(struct test *test)
 	if (fd >= 0)
 		close(fd);
 	return fd >= 0;
+}
+
+static void test_machine(struct test *test)
+{
+	uint64_t cpus = 0, memory = 0, least = test->memory - KERNEL_MIB - test->memory / PAGE_SHARE;
+	char line[DEVICES_LINE_MAX] = "";
+	int fd = start_command(test, "machine");
+
+	if (fd >= 0 && read_line(fd, line, sizeof(line)))
+		(void)sscanf(line, "%" SCNu64 " %" SCNu64, &cpus, &memory);
+	report(test, cpus == test->cpus, "the guest has its processors", line);
+	report(test, memory >= least && memory < test->memory, "and its memory", line);
+	close(fd);
+}
+
+/* The device writes to memory above 4 GiB, which a guest that has some takes first. */
+static void test_high_memory(struct test *test)
+{
+	char wanted[DEVICES_LINE_MAX];
+
+	if (test->memory <= HOLE_MIB)
+		return;
+	snprintf(wanted, sizeof(wanted), "%d %016" PRIx64, HIGH_PAGES, sum_file(test->base));
+	expect_answer(test, "a disk is read into memory above 4 GiB", "high /dev/vda", wanted);
+}
+
+/* Device N has pin N + 1, and each has interrupted by now. */
+static void test_lines(struct test *test)
+{
+	if (test->mptable)
+		expect_answer(test, "the devices have the lines of the MP table", "lines",
+			"1 virtio0, 2 virtio1, 3 virtio2, 4 virtio3");
 }
 
 static void test_disks(struct test *test)
@@ -363,17 +413,37 @@ static void test_calls(struct test *test)
 		close(fd);
 }
 
-static void test_end(struct test *test)
+static void expect_end(struct test *test, const char *name, enum vmm_end end)
 {
-	int fd = start_command(test, "off"), status = -1;
+	int status = -1;
 	char why[64];
 
 	waitpid(test->pid, &status, 0);
 	test->pid = -1;
 	snprintf(why, sizeof(why), "wait status %#x", (unsigned)status);
-	report(test, status == 0, "the guest powers off", why);
-	report(test, access(test->vsock, F_OK) < 0, "and the socket is gone", "it is not");
+	report(test, WIFEXITED(status) && WEXITSTATUS(status) == (int)end, name, why);
+}
+
+static void end_by(struct test *test, const char *command, const char *name, enum vmm_end end)
+{
+	int fd = start_command(test, command);
+
+	expect_end(test, name, end);
 	close(fd);
+}
+
+/* True when the console has those words; in steps, within the limit. */
+static bool console_says(const struct test *test, const char *words)
+{
+	char command[160];
+
+	snprintf(command, sizeof(command), "grep -qF '%s' %s", words, test->console);
+	for (int waited = 0; waited < LIMIT_MS; waited += STEP_MS) {
+		if (system(command) == 0)
+			return true;
+		poll(NULL, 0, STEP_MS);
+	}
+	return false;
 }
 
 /* Leaves nothing: no VM, no file. */
@@ -391,23 +461,79 @@ static void clean_up(struct test *test)
 	(void)!system(command);
 }
 
+static void restart_machine(struct test *test)
+{
+	clean_up(test);
+	start_machine(test);
+	if (!test_boot(test))
+		exit(1);
+}
+
+/* Without a tree there is no register to power off by, and Linux halts instead, for ever. */
+static void test_ends_without_tree(struct test *test)
+{
+	int fd;
+
+	end_by(test, "reboot", "the guest reboots", VMM_END_REBOOT);
+	restart_machine(test);
+	end_by(test, "panic", "the guest panics, which reboots", VMM_END_REBOOT);
+	report(test, console_says(test, "Kernel panic - not syncing"), "and says so", "it does not");
+	restart_machine(test);
+	fd = start_command(test, "off");
+	report(test, console_says(test, "reboot: System halted"), "the guest halts", "it does not");
+	report(test, waitpid(test->pid, NULL, WNOHANG) == 0, "which does not end the VM", "it does");
+	kill(test->pid, SIGTERM);
+	expect_end(test, "but a signal does", VMM_END_KILLED);
+	close(fd);
+}
+
+static void test_end(struct test *test)
+{
+	if (test->mptable)
+		test_ends_without_tree(test);
+	else
+		end_by(test, "off", "the guest powers off", VMM_END_POWEROFF);
+	report(test, access(test->vsock, F_OK) < 0, "and the socket is gone", "it is not");
+}
+
+/* What of the options the guest must find. */
+static void read_options(struct test *test)
+{
+	test->memory = 128;
+	test->cpus = 1;
+	for (char **option = test->options; option[0] && option[1]; option += 2) {
+		if (strcmp(option[0], "--mem") == 0 &&
+			parse_size(option[1], 1, UINT64_MAX, &test->memory) == 0)
+			test->memory /= MIB;
+		if (strcmp(option[0], "--cpus") == 0)
+			(void)parse_u64(option[1], 1, UINT64_MAX, &test->cpus);
+		if (strcmp(option[0], "--boot") == 0)
+			test->mptable = strcmp(option[1], "mptable") == 0;
+	}
+}
+
 int main(int argc, char **argv)
 {
 	struct test test = {0};
 
-	if (argc != 4)
+	if (argc < 4 || argc - 4 > OPTIONS_MAX)
 		return 2;
 	test.vmm = argv[1];
 	test.kernel = argv[2];
 	test.initramfs = argv[3];
+	test.options = argv + 4;
+	read_options(&test);
 	start_machine(&test);
 	if (test_boot(&test)) {
+		test_machine(&test);
+		test_high_memory(&test);
 		test_disks(&test);
 		test_random(&test);
 		test_echo(&test);
 		test_slow_reader(&test);
 		test_many(&test);
 		test_calls(&test);
+		test_lines(&test);
 		test_end(&test);
 	}
 	clean_up(&test);

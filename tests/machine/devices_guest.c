@@ -11,7 +11,11 @@
  *   serial DEVICE   what the driver says of it
  *   random BYTES    from the hardware generator: how many, and how many of them are zero
  *   call PORT BYTES connects to the host's port, sends the pattern, half-closes, reads the same back
+ *   machine         its processors, and its memory in MiB
+ *   high DEVICE     as sum, past the page cache into a buffer; how many of whose pages lie above 4 GiB
+ *   lines           which interrupt each virtio device has had, in their order
  *   off             ends the machine
+ *   reboot, panic   end it as they say
  */
 #include "tests/machine/devices.h"
 #include <errno.h>
@@ -22,12 +26,18 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/reboot.h>
 #include <sys/socket.h>
+#include <sys/sysinfo.h>
 #include <unistd.h>
 
-enum { CHUNK = 64 * 1024, BACKLOG = 128 };
+enum { CHUNK = 64 * 1024, BACKLOG = 128, PAGE = 4096 };
+
+/* /proc/self/pagemap (Documentation/admin-guide/mm/pagemap.rst) */
+#define PAGEMAP_FRAME ((UINT64_C(1) << 55) - 1)
+#define FRAME_HIGH ((UINT64_C(4) << 30) / PAGE)
 
 static void answer(int fd, const char *text)
 {
@@ -101,6 +111,89 @@ static void serve_sum(int fd, const char *path)
 	}
 	snprintf(text, sizeof(text), "%" PRIu64 " %016" PRIx64, bytes, sum);
 	answer(fd, text);
+}
+
+static void serve_machine(int fd)
+{
+	char text[DEVICES_LINE_MAX];
+	struct sysinfo info = {0};
+
+	(void)sysinfo(&info);
+	snprintf(text, sizeof(text), "%ld %" PRIu64, sysconf(_SC_NPROCESSORS_ONLN),
+		(uint64_t)info.totalram * info.mem_unit >> 20);
+	answer(fd, text);
+}
+
+/* Of the CHUNK bytes at a place in memory. */
+static unsigned count_high_pages(const uint8_t *chunk)
+{
+	int map = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+	unsigned high = 0;
+
+	for (unsigned i = 0; i < CHUNK / PAGE; i++) {
+		uint64_t entry = 0, page = (uintptr_t)chunk / PAGE + i;
+
+		if (pread(map, &entry, sizeof(entry), (off_t)(page * sizeof(entry))) != sizeof(entry))
+			return 0;
+		high += (entry & PAGEMAP_FRAME) >= FRAME_HIGH;
+	}
+	close(map);
+	return high;
+}
+
+static void serve_high(int fd, const char *path)
+{
+	uint8_t *chunk = mmap(NULL, CHUNK, PROT_READ | PROT_WRITE,
+		MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE | MAP_LOCKED, -1, 0);
+	int disk = open(path, O_RDONLY | O_DIRECT | O_CLOEXEC);
+	uint64_t sum = DEVICES_SUM_START;
+	char text[DEVICES_LINE_MAX];
+	ssize_t got = -1;
+
+	while (chunk != MAP_FAILED && disk >= 0 && (got = read(disk, chunk, CHUNK)) > 0)
+		sum = devices_sum(sum, chunk, (size_t)got);
+	if (got < 0) {
+		answer_error(fd, path);
+		return;
+	}
+	snprintf(text, sizeof(text), "%u %016" PRIx64, count_high_pages(chunk), sum);
+	answer(fd, text);
+}
+
+/* A line of /proc/interrupts: "  3:  17  0  IO-APIC  3-edge  virtio2", one count a processor. */
+static void add_line(const char *row, char *text, size_t size)
+{
+	const char *name = strstr(row, "virtio");
+	char *rest = NULL;
+	unsigned long number = strtoul(row, &rest, 10), count = 0;
+
+	if (!name || !rest || *rest != ':')
+		return;
+	rest++;
+	for (long i = 0; i < sysconf(_SC_NPROCESSORS_ONLN); i++)
+		count += strtoul(rest, &rest, 10);
+	if (count > 0)
+		snprintf(text + strlen(text), size - strlen(text), "%s%lu %.*s", *text ? ", " : "", number,
+			(int)strcspn(name, "-\n"), name);
+}
+
+static void serve_lines(int fd)
+{
+	char row[256], text[DEVICES_LINE_MAX] = "";
+	FILE *file = fopen("/proc/interrupts", "re");
+
+	while (file && fgets(row, sizeof(row), file))
+		add_line(row, text, sizeof(text));
+	if (file)
+		fclose(file);
+	answer(fd, text);
+}
+
+static void panic(void)
+{
+	int file = open("/proc/sysrq-trigger", O_WRONLY | O_CLOEXEC);
+
+	(void)!write(file, "c", 1);
 }
 
 static void serve_fill(int fd, const char *path)
@@ -217,8 +310,18 @@ static void serve(int fd)
 		serve_random(fd, number);
 	else if (strcmp(word, "call") == 0)
 		answer(fd, call((uint32_t)number, more));
+	else if (strcmp(word, "machine") == 0)
+		serve_machine(fd);
+	else if (strcmp(word, "high") == 0)
+		serve_high(fd, name);
+	else if (strcmp(word, "lines") == 0)
+		serve_lines(fd);
 	else if (strcmp(word, "off") == 0)
 		reboot(RB_POWER_OFF);
+	else if (strcmp(word, "reboot") == 0)
+		reboot(RB_AUTOBOOT);
+	else if (strcmp(word, "panic") == 0)
+		panic();
 	else
 		answer(fd, "what?");
 }
@@ -231,6 +334,7 @@ int main(void)
 
 	(void)mount("dev", "/dev", "devtmpfs", 0, NULL);
 	(void)mount("sys", "/sys", "sysfs", 0, NULL);
+	(void)mount("proc", "/proc", "proc", 0, NULL);
 	signal(SIGCHLD, SIG_IGN);
 	listener = socket(AF_VSOCK, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	if (bind(listener, (struct sockaddr *)&address, sizeof(address)) < 0 || listen(listener, BACKLOG) < 0)

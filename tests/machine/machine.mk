@@ -28,7 +28,7 @@ $(MACHINE_DIR)/devices_guest: $(BUILD)/musl/tests/machine/devices_guest.o
 	@$(MUSL_CC) $(MUSL_LDFLAGS) -s -o $@ $^
 $(DEVICES_INITRAMFS): rootfs/build-initramfs rootfs/lib.sh $(MACHINE_DIR)/devices_guest
 	@rootfs/build-initramfs $@ $(MACHINE_DIR)/devices_guest && touch $@
-$(MACHINE_DIR)/devices: $(BUILD)/san/tests/machine/devices.o
+$(MACHINE_DIR)/devices: $(BUILD)/san/tests/machine/devices.o $(BUILD)/san/common/parse.o
 	@mkdir -p $(@D)
 	@echo "  LD $@"
 	@$(CC) $(SAN_LDFLAGS) -o $@ $^
