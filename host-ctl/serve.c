@@ -125,6 +125,7 @@ static struct pool *make_pool(struct serve *serve)
 			.image = options->image,
 			.memory = options->memory,
 			.memory_bytes = options->memory_bytes,
+			.cpus = options->cpus,
 			.serial_directory = options->serial_directory,
 			.socket_directory = serve->runtime.sockets,
 			.uid_base = options->uid_base,

@@ -21,6 +21,7 @@ enum option {
 	OPTION_STARTS,
 	OPTION_QUEUE_MAX,
 	OPTION_MEM,
+	OPTION_CPUS,
 	OPTION_UID_BASE,
 	OPTION_BOOT_TIMEOUT,
 	OPTION_REHEARSALS,
@@ -60,6 +61,9 @@ static const struct {
 	[OPTION_QUEUE_MAX] = {{"queue-max", 0, true, false}, "N",
 		"runs that may wait for a VM, 0 to 4096; the next is refused as exhausted (default 64)"},
 	[OPTION_MEM] = {{"mem", 0, true, false}, "SIZE", "memory of each VM, 16M to 3G (default 128M)"},
+	[OPTION_CPUS] = {{"cpus", 0, true, false}, "N",
+		"processors of each VM, 1 to 8; with more than one the default kernel is vmlinux-smp "
+		"(default 1)"},
 	[OPTION_UID_BASE] = {{"uid-base", 0, true, false}, "N",
 		"VM in slot n runs as uid and gid N + n; 1 to 2147483647 (default 700000)"},
 	[OPTION_BOOT_TIMEOUT] = {{"boot-timeout-ms", 0, true, false}, "N",
@@ -126,12 +130,14 @@ void serve_options_print_help(FILE *to)
 static const struct {
 	enum option option;
 	size_t offset;
-	const char *built, *installed; /* under the build folder; under SERVE_LIBRARY */
+	const char *built;     /* under the build folder; under SERVE_LIBRARY without its folder */
+	const char *built_smp; /* in place of it for VMs of several processors; NULL: the same */
 } files[4] = {
-	{OPTION_VMM, offsetof(struct serve_options, vmm), "vmm/vmm", "vmm"},
-	{OPTION_KERNEL, offsetof(struct serve_options, kernel), "kernel/vmlinux-up", "vmlinux-up"},
-	{OPTION_INITRD, offsetof(struct serve_options, initrd), "images/initramfs.cpio", "initramfs.cpio"},
-	{OPTION_IMAGE, offsetof(struct serve_options, image), "images/base.erofs", "base.erofs"},
+	{OPTION_VMM, offsetof(struct serve_options, vmm), "vmm/vmm", NULL},
+	/* The first sees one processor only, the second takes longer to boot. */
+	{OPTION_KERNEL, offsetof(struct serve_options, kernel), "kernel/vmlinux-up", "kernel/vmlinux-smp"},
+	{OPTION_INITRD, offsetof(struct serve_options, initrd), "images/initramfs.cpio", NULL},
+	{OPTION_IMAGE, offsetof(struct serve_options, image), "images/base.erofs", NULL},
 };
 
 /* Of build/host-ctl/host-ctl: build. Empty when it cannot be told. */
@@ -155,13 +161,15 @@ static void find_files(struct serve_options *options)
 	build_folder(folder, sizeof folder);
 	for (int i = 0; i < 4; i++) {
 		const char **path = (const char **)((char *)options + files[i].offset);
+		bool smp = options->cpus > 1 && files[i].built_smp;
+		const char *built = smp ? files[i].built_smp : files[i].built;
 		int length;
 
 		if (*path)
 			continue;
-		length = snprintf(options->found[i], PATH_MAX, "%s/%s", folder, files[i].built);
+		length = snprintf(options->found[i], PATH_MAX, "%s/%s", folder, built);
 		if (!folder[0] || length >= PATH_MAX || access(options->found[i], F_OK) < 0)
-			snprintf(options->found[i], PATH_MAX, SERVE_LIBRARY "/%s", files[i].installed);
+			snprintf(options->found[i], PATH_MAX, SERVE_LIBRARY "%s", strrchr(built, '/'));
 		*path = options->found[i];
 	}
 }
@@ -255,6 +263,8 @@ static int set_value(struct serve_options *options, enum option option, const ch
 		return set_unsigned(option, value, 0, POOL_QUEUE_MAX, &options->queue_max, error);
 	case OPTION_MEM:
 		return set_memory(options, value, error);
+	case OPTION_CPUS:
+		return set_unsigned(option, value, 1, SERVE_CPUS_MAX, &options->cpus, error);
 	case OPTION_UID_BASE:
 		return set_unsigned(option, value, 1, INT_MAX, &options->uid_base, error);
 	case OPTION_BOOT_TIMEOUT:
@@ -323,6 +333,7 @@ static void set_defaults(struct serve_options *options)
 		.kvm = "/dev/kvm",
 		.memory = SERVE_MEMORY_DEFAULT,
 		.memory_bytes = UINT64_C(128) << 20,
+		.cpus = 1,
 		.boot_timeout_ms = VM_BOOT_TIMEOUT_MS,
 		.target = SERVE_POOL_DEFAULT,
 		.rehearsals = SERVE_REHEARSALS_DEFAULT,

@@ -13,6 +13,7 @@ enum {
 	SERVE_POOL_DEFAULT = 2,
 	SERVE_REHEARSALS_DEFAULT = 1,
 	SERVE_REHEARSALS_MAX = 8,
+	SERVE_CPUS_MAX = 8, /* vCPUs that the vmm gives a VM */
 	SERVE_VMS_DEFAULT = 128,
 	SERVE_UID_BASE_DEFAULT = 700000,
 	SERVE_MEMORY_MIN = 16 * 1024 * 1024,
@@ -29,7 +30,7 @@ struct serve_options {
 	const char *socket, *runtime_directory, *cgroup_root;
 	const char *vmm, *kvm, *kernel, *initrd, *image, *memory, *serial_directory;
 	uint64_t memory_bytes, boot_timeout_ms;
-	unsigned int target, vms_max, starts_max, queue_max, rehearsals;
+	unsigned int target, vms_max, starts_max, queue_max, rehearsals, cpus;
 	uid_t uid_base;
 	gid_t group;
 	bool limits_required, verbose, help;

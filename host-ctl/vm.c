@@ -410,7 +410,7 @@ static int open_group(struct vm *vm, bool awaited)
 {
 	const struct cgroup_limits limits = {
 		.memory_bytes = vm->config->memory_bytes + VM_MEMORY_OVERHEAD,
-		.cpu_quota_us = VM_CPU_QUOTA_US,
+		.cpu_quota_us = (vm->config->cpus + UINT64_C(1)) * VM_CPU_QUOTA_US,
 		.pids = VM_PIDS_MAX,
 	};
 
@@ -451,11 +451,11 @@ static int launch(struct vm *vm, const struct parcel *parcel)
 	const struct vm_config *config = vm->config;
 	const int fds[] = {
 		parcel->listener, parcel->kvm, parcel->kernel, parcel->initrd, parcel->image, parcel->serial};
-	char cid[16];
+	char cid[16], cpus[16];
 	/* The numbers follow the order of fds, from LAUNCH_FD_FIRST. */
 	const char *const argv[] = {config->vmm, "--control", "fd:3", "--kvm", "fd:4", "--kernel", "fd:5",
 		"--initrd", "fd:6", "--disk", "fd:7,ro", "--serial", parcel->serial >= 0 ? "fd:8" : "none",
-		"--mem", config->memory, "--vsock-cid", cid, NULL};
+		"--mem", config->memory, "--cpus", cpus, "--vsock-cid", cid, NULL};
 	const struct launch request = {
 		.path = config->vmm,
 		.argv = (char *const *)argv,
@@ -470,6 +470,7 @@ static int launch(struct vm *vm, const struct parcel *parcel)
 	};
 
 	snprintf(cid, sizeof cid, "%u", 3 + vm->slot);
+	snprintf(cpus, sizeof cpus, "%u", config->cpus);
 	return launch_start(&request, &vm->pid, &vm->pidfd);
 }
 

@@ -44,7 +44,7 @@ enum {
 	VM_CAUSE_MAX = 640,
 	VM_SOCKET_MAX = 108,		       /* path of a control socket, NUL included: sun_path */
 	VM_MEMORY_OVERHEAD = 64 * 1024 * 1024, /* of the cgroup's limit, over the guest's memory */
-	VM_CPU_QUOTA_US = 200 * 1000,	       /* two CPUs: one vCPU and its devices */
+	VM_CPU_QUOTA_US = 100 * 1000,	       /* one CPU: for each vCPU, and one for the devices */
 	/* A refill gives way to the runs it is not for. */
 	VM_WEIGHT_REFILL = 10,
 	VM_WEIGHT = 100,
@@ -78,6 +78,7 @@ struct vm_config {
 	const char *vmm, *kvm, *kernel, *initrd, *image; /* paths */
 	const char *memory;				 /* as the vmm takes it: "128M" */
 	uint64_t memory_bytes;
+	unsigned int cpus;
 	const char *serial_directory; /* NULL: no serial port */
 	const char *socket_directory; /* of control sockets */
 	uid_t uid_base;		      /* VM in slot n runs as uid_base + n */

@@ -315,6 +315,11 @@ static void test_option_refusals(void **state)
 		{"--mem", "15M", "--mem is a size from 16M to 3G in whole MiB, not '15M'"},
 		{"--mem", "20001K", "--mem is a size from 16M to 3G in whole MiB, not '20001K'"},
 		{"--mem", "4G", "--mem is a size from 16M to 3G in whole MiB, not '4G'"},
+		{"--cpus", "0", "--cpus is a number from 1 to 8, not '0'"},
+		{"--cpus", "9", "--cpus is a number from 1 to 8, not '9'"},
+		{"--cpus", "1.5", "--cpus is a number from 1 to 8, not '1.5'"},
+		{"--cpus", "-1", "--cpus is a number from 1 to 8, not '-1'"},
+		{"--cpus", "", "--cpus is a number from 1 to 8, not ''"},
 		{"--uid-base", "0", "--uid-base is a number from 1 to 2147483647, not '0'"},
 		{"--boot-timeout-ms", "99", "--boot-timeout-ms is a number from 100 to 3600000, not '99'"},
 		{"--rehearsals", "9", "--rehearsals is a number from 0 to 8, not '9'"},
@@ -351,8 +356,34 @@ static void test_option_defaults(void **state)
 	assert_int_equal(options.target, 2);
 	assert_int_equal(options.queue_max, 64);
 	assert_int_equal(options.rehearsals, 1);
+	assert_int_equal(options.cpus, 1);
 	assert_true(options.limits_required);
 	assert_int_equal(options.ready_fd, -1);
+}
+
+/* The kernel that is found fits the processors; one that is named is taken. */
+static void test_option_cpus(void **state)
+{
+	static const struct {
+		char *cpus, *kernel;
+		const char *name;
+	} cases[] = {
+		{"1", NULL, "/vmlinux-up"},
+		{"2", NULL, "/vmlinux-smp"},
+		{"8", NULL, "/vmlinux-smp"},
+		{"8", "/some/vmlinux", "/vmlinux"},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		char *argv[] = {"serve", "--cpus", cases[i].cpus, "--kernel", cases[i].kernel, NULL};
+		struct serve_options options;
+		char error[SERVE_ERROR_MAX];
+
+		assert_int_equal(serve_options_parse(&options, cases[i].kernel ? 5 : 3, argv, error), 0);
+		assert_int_equal(options.cpus, cases[i].cpus[0] - '0');
+		assert_string_equal(strrchr(options.kernel, '/'), cases[i].name);
+	}
 }
 
 int main(void)
@@ -371,6 +402,7 @@ int main(void)
 		cmocka_unit_test(test_histogram),
 		cmocka_unit_test(test_option_refusals),
 		cmocka_unit_test(test_option_defaults),
+		cmocka_unit_test(test_option_cpus),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

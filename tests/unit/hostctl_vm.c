@@ -93,6 +93,7 @@ static void place_init(struct place *place)
 	*place = (struct place){.config = {.vmm = FAKE_VMM,
 					.kvm = "/dev/null",
 					.memory = "128M",
+					.cpus = 1,
 					.uid_base = 700000,
 					.boot_timeout_ms = WAIT_MS}};
 	daemon_folder(&place->daemon);
