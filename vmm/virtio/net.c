@@ -197,6 +197,7 @@ int net_set_link(struct virtio_device *device, bool up)
 			net->backend->set_carrier(net->fd, up);
 		net->held_length = 0;
 		net->waiting = true;
+		net->blocked = false;
 		set_status(net, up);
 		virtio_device_recall(device, NET_TX);
 		virtio_device_recall(device, NET_RX);
@@ -233,6 +234,7 @@ static void reset(struct virtio_device *device)
 	struct net *net = from_base(device);
 
 	net_receive_reset(net);
+	net->blocked = false;
 	if (!net->started)
 		return;
 	net->started = false;
