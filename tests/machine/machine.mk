@@ -66,3 +66,19 @@ $(MACHINE_DIR)/vmm-tsan: $(patsubst %.c,$(BUILD)/tsan/%.o,$(VMM_SRCS) $(COMMON_S
 	@echo "  LD $@"
 	@$(CC) -fsanitize=thread -o $@ $^ -lfdt
 CHECK_NEEDS += $(MACHINE_DIR)/vmm-tsan
+
+# The balloon before Linux's driver, in the same way.
+BALLOON_INITRAMFS := $(MACHINE_DIR)/balloon.cpio
+LINT_SRCS += tests/machine/balloon.c tests/machine/balloon_guest.c
+$(MACHINE_DIR)/balloon_guest: $(BUILD)/musl/tests/machine/balloon_guest.o
+	@mkdir -p $(@D)
+	@echo "  LD $@"
+	@$(MUSL_CC) $(MUSL_LDFLAGS) -s -o $@ $^
+$(BALLOON_INITRAMFS): rootfs/build-initramfs rootfs/lib.sh $(MACHINE_DIR)/balloon_guest
+	@rootfs/build-initramfs $@ $(MACHINE_DIR)/balloon_guest && touch $@
+$(MACHINE_DIR)/balloon: $(BUILD)/san/tests/machine/balloon.o
+	@mkdir -p $(@D)
+	@echo "  LD $@"
+	@$(CC) $(SAN_LDFLAGS) -o $@ $^
+CHECK_NEEDS += $(MACHINE_DIR)/balloon $(BALLOON_INITRAMFS)
+machine-tests: $(MACHINE_DIR)/balloon $(BALLOON_INITRAMFS)
