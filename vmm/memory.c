@@ -101,18 +101,29 @@ int guest_memory_write(const struct guest_memory *memory, gpa_t address, const v
 	return r;
 }
 
+static int discard_pages(const struct guest_memory *memory, void *start, uint64_t length)
+{
+	if (memory->of_file)
+		return mmap(start, length, PROT_READ | PROT_WRITE,
+			       MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) == MAP_FAILED
+			       ? -errno
+			       : 0;
+	return madvise(start, length, MADV_DONTNEED) < 0 ? -errno : 0;
+}
+
 int64_t guest_memory_discard(const struct guest_memory *memory, void *pointer, uint64_t length)
 {
 	uintptr_t address = (uintptr_t)pointer;
 	uint64_t before = -address % MEMORY_PAGE;
+	int r;
 
-	(void)memory;
 	if (length < before)
 		return 0;
 	length = (length - before) / MEMORY_PAGE * MEMORY_PAGE;
 	if (length == 0)
 		return 0;
-	return madvise((void *)(address + before), length, MADV_DONTNEED) < 0 ? -errno : (int64_t)length;
+	r = discard_pages(memory, (void *)(address + before), length);
+	return r < 0 ? r : (int64_t)length;
 }
 
 uint64_t guest_memory_size(const struct guest_memory *memory)

@@ -11,6 +11,7 @@
 #ifndef VMM_MEMORY_H
 #define VMM_MEMORY_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -30,6 +31,7 @@ struct guest_region {
 struct guest_memory {
 	struct guest_region regions[GUEST_REGIONS_MAX]; /* ascending, not overlapping */
 	unsigned count;
+	bool of_file; /* private mappings of a file (snapshot_memory_map) */
 };
 
 /*
@@ -55,10 +57,10 @@ int guest_memory_write(const struct guest_memory *memory, gpa_t address, const v
 /*
  * Gives the whole pages inside [pointer, pointer + length) back to the host; the range is one that
  * guest_memory_pointer has returned, or a part of it. The guest finds zeros there, or what it writes next.
- * Bytes given back (0: there is no whole page in it), or -errno of madvise; their content is then as before.
- *
- * It holds for private anonymous memory only. MADV_DONTNEED brings the file's bytes back in a private mapping
- * of one: memory made so must be replaced here by an anonymous mapping of its own (MAP_FIXED).
+ * Bytes given back (0: there is no whole page in it), or -errno of madvise or mmap; their content is then as
+ * before. In memory that is of a file, MADV_DONTNEED would bring the file's bytes back: there, anonymous
+ * memory takes the place, and a guest that gives back every other page meets the host's limit of mappings:
+ * -ENOMEM.
  */
 int64_t guest_memory_discard(const struct guest_memory *memory, void *pointer, uint64_t length);
 

@@ -204,10 +204,11 @@ int snapshot_memory_check(int fd, const struct snapshot_memory *what, uint64_t s
 	return r < 0 || is_sealed(fd) ? r : check_sum(fd, what, why);
 }
 
-int snapshot_memory_map(const struct guest_memory *memory, int fd)
+int snapshot_memory_map(struct guest_memory *memory, int fd)
 {
 	off_t base = 0;
 
+	memory->of_file = true;
 	for (unsigned i = 0; i < memory->count; i++) {
 		const struct guest_region *region = &memory->regions[i];
 

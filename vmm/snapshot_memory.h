@@ -30,6 +30,6 @@ int snapshot_memory_save(
 int snapshot_memory_check(int fd, const struct snapshot_memory *what, uint64_t size, char *why);
 
 /* Puts the file in place of all of memory's regions. 0 or -errno of mmap. */
-int snapshot_memory_map(const struct guest_memory *memory, int fd);
+int snapshot_memory_map(struct guest_memory *memory, int fd);
 
 #endif

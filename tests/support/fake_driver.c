@@ -243,3 +243,27 @@ void fake_driver_set_used_event(struct fake_driver *driver, unsigned index, uint
 
 	queue->avail->ring[queue->size] = event;
 }
+
+int fake_driver_move(struct fake_driver *driver, struct virtio_device *next)
+{
+	static uint8_t bytes[FAKE_STATE_MAX];
+	struct state_writer writer;
+
+	state_writer_init(&writer, bytes, sizeof(bytes));
+	virtio_mmio_drain(driver->mmio);
+	virtio_mmio_save(driver->mmio, &writer);
+	assert_int_equal(writer.error, 0);
+	return fake_driver_load(driver, next, bytes, writer.length);
+}
+
+int fake_driver_load(
+	struct fake_driver *driver, struct virtio_device *next, const uint8_t *bytes, size_t length)
+{
+	struct state_reader reader;
+
+	virtio_mmio_destroy(driver->mmio);
+	fake_driver_attach(driver, next);
+	state_reader_init(&reader, bytes, length);
+	virtio_mmio_load(driver->mmio, &reader);
+	return state_reader_finish(&reader);
+}

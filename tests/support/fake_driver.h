@@ -10,10 +10,11 @@
 
 #include "common/loop.h"
 #include "vmm/memory.h"
+#include "vmm/state.h"
 #include "vmm/virtio/mmio.h"
 #include "vmm/virtio/virtio.h"
 
-enum { FAKE_MEMORY = 32 * 1024 * 1024 };
+enum { FAKE_MEMORY = 32 * 1024 * 1024, FAKE_STATE_MAX = 4096 };
 
 struct fake_queue {
 	uint16_t size;
@@ -81,5 +82,13 @@ bool fake_driver_used(struct fake_driver *driver, unsigned queue, uint16_t *head
 bool fake_driver_must_kick(struct fake_driver *driver, unsigned queue);
 /* With the event index: asks for an interrupt when used entry number `index` (from 0) is filled. */
 void fake_driver_set_used_event(struct fake_driver *driver, unsigned queue, uint16_t index);
+
+/*
+ * A snapshot: next, a device of the same kind, goes on in the place of the present one, as the state of that
+ * says, or the bytes given. The driver does not see it. What the reader says at the end.
+ */
+int fake_driver_move(struct fake_driver *driver, struct virtio_device *next);
+int fake_driver_load(
+	struct fake_driver *driver, struct virtio_device *next, const uint8_t *bytes, size_t length);
 
 #endif

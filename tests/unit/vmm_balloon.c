@@ -482,6 +482,58 @@ static void the_first_target_is_checked(void **state)
 
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
+static int move(struct fixture *f, uint64_t target)
+{
+	struct balloon_config config = {.memory = &f->driver.memory, .target = target};
+	struct virtio_device *next;
+
+	assert_int_equal(balloon_create(&config, &next), 0);
+	return fake_driver_move(&f->driver, next);
+}
+
+static void a_restored_balloon_is_where_it_was(void **state)
+{
+	struct fixture *f = *state;
+	struct balloon_status status;
+	uint32_t value = 7;
+
+	assert_int_equal(balloon_set_target(f->driver.device, 10 * PAGE), 0);
+	virtio_mmio_write(f->driver.mmio, VIRTIO_MMIO_CONFIG + offsetof(struct virtio_balloon_config, actual),
+		&value, sizeof(value));
+	value = 0x55;
+	virtio_mmio_write(f->driver.mmio,
+		VIRTIO_MMIO_CONFIG + offsetof(struct virtio_balloon_config, poison_val), &value,
+		sizeof(value));
+	assert_int_equal(move(f, 99 * PAGE), 0);
+	status = balloon_status(f->driver.device);
+	assert_true(status.target == 10 * PAGE);
+	assert_true(status.actual == 7 * PAGE);
+	virtio_mmio_read(f->driver.mmio,
+		VIRTIO_MMIO_CONFIG + offsetof(struct virtio_balloon_config, poison_val), &value,
+		sizeof(value));
+	assert_int_equal(value, 0x55);
+}
+
+static void a_target_beyond_memory_is_not_restored(void **state)
+{
+	struct fixture *f = *state;
+	uint8_t bytes[FAKE_STATE_MAX];
+	struct state_writer writer;
+	uint32_t pages = FAKE_MEMORY / PAGE;
+
+	state_writer_init(&writer, bytes, sizeof(bytes));
+	virtio_mmio_save(f->driver.mmio, &writer);
+	for (unsigned more = 0; more < 2; more++, pages++) {
+		struct balloon_config config = {.memory = &f->driver.memory};
+		struct virtio_device *next;
+
+		memcpy(bytes + writer.length - 20, &pages, 4);
+		assert_int_equal(balloon_create(&config, &next), 0);
+		assert_int_equal(
+			fake_driver_load(&f->driver, next, bytes, writer.length), more ? -EBADMSG : 0);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -501,6 +553,8 @@ int main(void)
 		CASE(chains_of_the_wrong_direction_need_a_reset),
 		CASE(rings_in_the_balloon_are_the_drivers_loss),
 		CASE(a_target_reaches_the_driver),
+		CASE(a_restored_balloon_is_where_it_was),
+		CASE(a_target_beyond_memory_is_not_restored),
 		CASE(a_driver_that_does_not_run_is_not_interrupted),
 		CASE(what_the_driver_says_is_bounded),
 		CASE(the_first_target_is_checked),

@@ -304,11 +304,13 @@ static void it_works_without_event_index(void **state)
 	}
 }
 
-/* Another host's device: the guest keeps its address and its buffers, and hears of the link as it is there. */
+/* Another host's device: the guest keeps its address and its buffers, and hears of the link as it is there.
+ */
 static void a_restored_device_keeps_address_and_buffers(void **state)
 {
 	struct fixture *f = *state;
-	struct net_config config = {.backend = &backend_ops, .loop = f->driver.loop, .mac = {2, 9, 9, 9, 9, 9}};
+	struct net_config config = {
+		.backend = &backend_ops, .loop = f->driver.loop, .mac = {2, 9, 9, 9, 9, 9}};
 	uint32_t generation = generation_of(f);
 	uint8_t mac[ETH_ALEN];
 	unsigned offloads = backend.offloads;

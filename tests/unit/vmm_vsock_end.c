@@ -266,12 +266,156 @@ static void a_transport_reset_is_told(void **state)
 	assert_false(fake_driver_used(driver, FAKE_EVENT, &head, &written)); /* once */
 	vsock_reset_transport(f->guest.device);				     /* with a buffer there already */
 	assert_true(fake_driver_used(driver, FAKE_EVENT, &head, &written));
+	fake_driver_offer(driver, FAKE_EVENT, fake_driver_chain(driver, FAKE_EVENT, &buffer, 1));
+	fake_driver_kick(driver, FAKE_EVENT);
 	establish(f);
 	vsock_reset_transport(f->guest.device); /* and one that a reset of the device overtakes */
 	fake_vsock_start(&f->guest, FEATURES);
 	fake_driver_offer(driver, FAKE_EVENT, fake_driver_chain(driver, FAKE_EVENT, &buffer, 1));
 	fake_driver_kick(driver, FAKE_EVENT);
 	assert_false(fake_driver_used(driver, FAKE_EVENT, &head, &written));
+	establish(f);
+}
+
+/* Linux acts on the event, which ends all of its streams, and then gives the buffer back. */
+static void a_request_waits_until_a_transport_reset_is_understood(void **state)
+{
+	struct fixture *f = *state;
+	struct fake_driver *driver = &f->guest.driver;
+	struct fake_buffer buffer = {.address = fake_driver_alloc(driver, 4), .length = 4, .writable = true};
+	uint32_t written;
+	uint16_t head;
+
+	for (unsigned i = 0; i < 8; i++)
+		fake_driver_offer(driver, FAKE_EVENT, fake_driver_chain(driver, FAKE_EVENT, &buffer, 1));
+	fake_driver_kick(driver, FAKE_EVENT);
+	vsock_reset_transport(f->guest.device);
+	start_connect(f);
+	fake_vsock_expect_none(&f->guest);
+	assert_true(fake_driver_used(driver, FAKE_EVENT, &head, &written));
+	/* A notification that says nothing, and packets of the old streams, change nothing. */
+	fake_driver_kick(driver, FAKE_EVENT);
+	fake_driver_kick(driver, FAKE_RX);
+	fake_vsock_send_op(&f->guest, OP_RW, GUEST_PORT, HOST_PORT);
+	expect_reset_of(f, GUEST_PORT, HOST_PORT);
+	fake_driver_assert_idle(driver);
+	fake_driver_offer(driver, FAKE_EVENT, head);
+	assert_true(fake_driver_must_kick(driver, FAKE_EVENT));
+	fake_driver_kick(driver, FAKE_EVENT);
+	expect_request(f);
+	fake_vsock_send_op(&f->guest, OP_RESPONSE, GUEST_PORT, f->host_port);
+	assert_int_equal(f->calls, 1);
+	assert_int_equal(f->status, 0);
+	assert_false(fake_driver_used(driver, FAKE_EVENT, &head, &written));
+}
+
+static void a_request_that_waits_for_a_transport_reset_survives_a_new_driver(void **state)
+{
+	struct fixture *f = *state;
+
+	vsock_reset_transport(f->guest.device); /* there is no buffer to tell it in */
+	start_connect(f);
+	fake_vsock_expect_none(&f->guest);
+	fake_vsock_start(&f->guest, FEATURES);
+	expect_request(f);
+}
+
+static void ignore_done(void *context, int status)
+{
+	(void)context;
+	(void)status;
+}
+
+/* One that was asked for but not sent is held as well. */
+static void a_request_without_a_buffer_waits_for_a_transport_reset_too(void **state)
+{
+	struct fixture *f = *state;
+	struct fake_driver *driver = &f->guest.driver;
+	struct fake_buffer buffer = {.address = fake_driver_alloc(driver, 4), .length = 4, .writable = true};
+	int hosts[VSOCK_QUEUE_SIZE];
+	uint32_t written;
+	uint16_t head;
+
+	fake_vsock_start(&f->guest, FEATURES);
+	f->guest.rx_held = true;
+	for (unsigned i = 0; i < VSOCK_QUEUE_SIZE; i++) { /* all rx buffers go */
+		int pair[2];
+
+		assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair), 0);
+		hosts[i] = pair[0];
+		assert_int_equal(vsock_connect(f->guest.device, GUEST_PORT, pair[1], ignore_done, NULL), 0);
+		expect_request(f);
+	}
+	start_connect(f);
+	fake_vsock_expect_none(&f->guest);
+	vsock_reset_transport(f->guest.device);
+	fake_vsock_offer_rx(&f->guest, 0, 16);
+	fake_driver_kick(driver, FAKE_RX);
+	fake_vsock_expect_none(&f->guest);
+	fake_driver_offer(driver, FAKE_EVENT, fake_driver_chain(driver, FAKE_EVENT, &buffer, 1));
+	fake_driver_kick(driver, FAKE_EVENT);
+	fake_vsock_expect_none(&f->guest);
+	assert_true(fake_driver_used(driver, FAKE_EVENT, &head, &written));
+	fake_driver_offer(driver, FAKE_EVENT, head);
+	fake_driver_kick(driver, FAKE_EVENT);
+	expect_request(f);
+	for (unsigned i = 0; i < VSOCK_QUEUE_SIZE; i++)
+		close(hosts[i]);
+}
+
+/* The guest of a snapshot: its streams are over, it is told so, and no port that it may know comes back. */
+static void a_restored_device_resets_the_transport_and_reuses_no_port(void **state)
+{
+	struct fixture *f = *state;
+	struct fake_driver *driver = &f->guest.driver;
+	struct fake_buffer buffer = {.address = fake_driver_alloc(driver, 4), .length = 4, .writable = true};
+	struct vsock_config config = {.cid = FAKE_CID, .loop = driver->loop};
+	uint32_t written, old_port;
+	uint16_t head;
+
+	fake_driver_offer(driver, FAKE_EVENT, fake_driver_chain(driver, FAKE_EVENT, &buffer, 1));
+	establish(f);
+	old_port = f->host_port;
+	assert_int_equal(vsock_create(&config, &f->guest.device), 0);
+	assert_int_equal(fake_driver_move(driver, f->guest.device), 0);
+	expect_end_of_stream(f);
+	start_connect(f); /* while the guest does not run yet */
+	fake_vsock_expect_none(&f->guest);
+	virtio_mmio_wake(driver->mmio);
+	fake_driver_run(driver);
+	fake_vsock_expect_none(&f->guest);
+	assert_true(fake_driver_used(driver, FAKE_EVENT, &head, &written));
+	assert_int_equal(written, 4);
+	fake_vsock_send_op(&f->guest, OP_RW, GUEST_PORT, old_port); /* the guest does not know yet */
+	expect_reset_of(f, GUEST_PORT, old_port);
+	fake_driver_offer(driver, FAKE_EVENT, head);
+	assert_true(fake_driver_must_kick(driver, FAKE_EVENT));
+	fake_driver_kick(driver, FAKE_EVENT);
+	expect_request(f);
+	assert_int_equal(f->host_port, old_port + 1);
+}
+
+static void ports_out_of_range_are_not_restored(void **state)
+{
+	struct fixture *f = *state;
+	struct fake_driver *driver = &f->guest.driver;
+	struct vsock_config config = {.cid = FAKE_CID, .loop = driver->loop};
+	static const struct {
+		uint32_t port;
+		int wanted;
+	} cases[] = {{VSOCK_HOST_PORT_FIRST, 0}, {VSOCK_HOST_PORT_LAST, 0},
+		{VSOCK_HOST_PORT_FIRST - 1, -EBADMSG}, {VSOCK_HOST_PORT_LAST + 1, -EBADMSG}, {0, -EBADMSG}};
+	uint8_t bytes[FAKE_STATE_MAX];
+	struct state_writer writer;
+
+	state_writer_init(&writer, bytes, sizeof(bytes));
+	virtio_mmio_save(driver->mmio, &writer);
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		memcpy(bytes + writer.length - 4, &cases[i].port, 4);
+		assert_int_equal(vsock_create(&config, &f->guest.device), 0);
+		assert_int_equal(
+			fake_driver_load(driver, f->guest.device, bytes, writer.length), cases[i].wanted);
+	}
 }
 
 int main(void)
@@ -289,6 +433,11 @@ int main(void)
 		CASE(a_device_reset_ends_all_but_those_that_wait),
 		CASE(destroying_ends_all),
 		CASE(a_transport_reset_is_told),
+		CASE(a_request_waits_until_a_transport_reset_is_understood),
+		CASE(a_request_that_waits_for_a_transport_reset_survives_a_new_driver),
+		CASE(a_request_without_a_buffer_waits_for_a_transport_reset_too),
+		CASE(a_restored_device_resets_the_transport_and_reuses_no_port),
+		CASE(ports_out_of_range_are_not_restored),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

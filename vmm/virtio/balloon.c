@@ -195,6 +195,30 @@ static void write_config(struct virtio_device *device, uint32_t offset, const vo
 		memcpy(&balloon->config.poison_val, data, length);
 }
 
+static void save(const struct virtio_device *device, struct state_writer *state)
+{
+	const struct balloon *balloon = (const struct balloon *)device;
+
+	state_put_u32(state, balloon->config.num_pages);
+	state_put_u32(state, balloon->config.actual);
+	state_put_u32(state, balloon->config.poison_val);
+	state_put_u64(state, balloon->done);
+}
+
+/* "actual" is what the driver says, whatever that is. */
+static void load(struct virtio_device *device, struct state_reader *state)
+{
+	struct balloon *balloon = (struct balloon *)device;
+	uint64_t memory = guest_memory_size(balloon->memory);
+
+	balloon->config.num_pages = state_get_u32(state);
+	balloon->config.actual = state_get_u32(state);
+	balloon->config.poison_val = state_get_u32(state);
+	balloon->done = state_get_u64(state);
+	if (balloon->config.num_pages > memory / BALLOON_PAGE || balloon->done > memory)
+		state_refuse(state);
+}
+
 static void destroy(struct virtio_device *device)
 {
 	free(device);
@@ -204,6 +228,8 @@ static const struct virtio_device_ops balloon_ops = {
 	.notify = notify,
 	.reset = reset,
 	.write_config = write_config,
+	.save = save,
+	.load = load,
 	.destroy = destroy,
 };
 

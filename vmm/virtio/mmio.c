@@ -9,11 +9,9 @@
 #include "vmm/virtio/mmio.h"
 #include "common/io.h"
 #include "common/log.h"
-#include "vmm/virtio/virtio.h"
+#include "vmm/virtio/mmio_parts.h"
 #include <errno.h>
 #include <linux/virtio_mmio.h>
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,32 +26,6 @@ enum {
 	REGISTER_BYTES = 4,
 };
 #define NO_SHARED_MEMORY UINT32_MAX /* SHMLen and SHMBase of a region that does not exist (4.2.2) */
-
-struct mmio_queue {
-	struct virtio_mmio *mmio;
-	int fd; /* eventfd */
-	struct loop_source *source;
-};
-
-struct virtio_mmio {
-	struct virtio_transport base;
-	struct virtio_device *device;
-	const struct guest_memory *memory;
-	struct virtio_machine machine;
-	struct mmio_queue queues[VIRTIO_QUEUES_MAX];
-	pthread_mutex_t lock;
-
-	uint32_t status;
-	uint32_t queue_select;
-	uint32_t device_features_select, driver_features_select;
-	uint64_t driver_features;
-	uint32_t config_generation;
-	bool reset_pending; /* the device has not been told yet */
-	bool complained;    /* one line of log for each transport is enough */
-
-	atomic_uint interrupt_status;
-	atomic_uint_fast64_t reads, writes, notifies, interrupts;
-};
 
 /*
  * 2.1 and 3.1.1: one bit at a time, in this order.
@@ -139,7 +111,7 @@ static void reset(struct virtio_mmio *mmio)
 }
 
 /* 3.1.1 step 5: FEATURES_OK stays clear when we cannot live with what the driver chose. */
-static bool features_acceptable(const struct virtio_mmio *mmio)
+bool mmio_features_acceptable(const struct virtio_mmio *mmio)
 {
 	return !(mmio->driver_features & ~mmio->device->features) &&
 	       (mmio->driver_features & VIRTIO_FEATURE(VIRTIO_F_VERSION_1));
@@ -169,7 +141,7 @@ static void add_status(struct virtio_mmio *mmio, uint32_t bit)
 	for (size_t i = 0; i < sizeof(status_order) / sizeof(status_order[0]); i++) {
 		if (status_order[i].bit != bit || status_order[i].after != mmio->status)
 			continue;
-		if (bit == VIRTIO_CONFIG_S_FEATURES_OK && !features_acceptable(mmio))
+		if (bit == VIRTIO_CONFIG_S_FEATURES_OK && !mmio_features_acceptable(mmio))
 			return;
 		mmio->status |= bit;
 		if (bit == VIRTIO_CONFIG_S_DRIVER_OK)

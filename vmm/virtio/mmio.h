@@ -18,8 +18,11 @@
 
 #include "common/loop.h"
 #include "vmm/memory.h"
+#include <stdbool.h>
 #include <stdint.h>
 
+struct state_reader;
+struct state_writer;
 struct virtio_device;
 struct virtio_mmio;
 
@@ -62,5 +65,32 @@ int virtio_mmio_notify_fd(const struct virtio_mmio *mmio, unsigned queue);
 
 const char *virtio_mmio_name(const struct virtio_mmio *mmio);
 struct virtio_mmio_stats virtio_mmio_stats(const struct virtio_mmio *mmio);
+
+/*
+ * Snapshots (mmio_state.c). All on the loop's thread, while no vCPU runs.
+ *
+ * Serves all that waits in the queues, so that no request is in flight. A driver at fault gets then what it
+ * would have got later.
+ */
+void virtio_mmio_drain(struct virtio_mmio *mmio);
+/* Puts registers and queues of the transport, then what the device has of its own. */
+void virtio_mmio_save(struct virtio_mmio *mmio, struct state_writer *state);
+/*
+ * Gets them into a transport that no driver has seen, on the memory that belongs to them; nothing is served
+ * or raised yet. Refuses through the reader what could not have been saved; the transport is of no use then.
+ */
+void virtio_mmio_load(struct virtio_mmio *mmio, struct state_reader *state);
+/* The restored guest is about to run: each queue is looked at, and the interrupt raised once. */
+void virtio_mmio_wake(struct virtio_mmio *mmio);
+
+/* What must be the same when a snapshot is restored. */
+struct virtio_identity {
+	uint32_t id; /* VIRTIO_ID_* */
+	uint64_t features;
+	const void *config; /* the device's */
+	uint32_t config_length;
+	bool own_state; /* the configuration may differ: the device brings its own back */
+};
+struct virtio_identity virtio_mmio_identity(const struct virtio_mmio *mmio);
 
 #endif

@@ -244,6 +244,27 @@ static void reset(struct virtio_device *device)
 	net->waiting = true;
 }
 
+/* The link is as the host's side has it; a packet that is held is lost, as packets may be. */
+static void save(const struct virtio_device *device, struct state_writer *state)
+{
+	const struct net *net = (const struct net *)device;
+
+	state_put_bytes(state, net->config.mac, sizeof(net->config.mac));
+	state_put_u16(state, net->config.status);
+}
+
+static void load(struct virtio_device *device, struct state_reader *state)
+{
+	struct net *net = from_base(device);
+	uint16_t status = net->config.status;
+
+	state_get_bytes(state, net->config.mac, sizeof(net->config.mac));
+	net->config.status = state_get_u16(state);
+	if (net->config.status & ~VIRTIO_NET_S_LINK_UP)
+		state_refuse(state);
+	set_status(net, status & VIRTIO_NET_S_LINK_UP);
+}
+
 static void destroy(struct virtio_device *device)
 {
 	struct net *net = from_base(device);
@@ -256,6 +277,8 @@ static void destroy(struct virtio_device *device)
 static const struct virtio_device_ops net_ops = {
 	.notify = notify,
 	.reset = reset,
+	.save = save,
+	.load = load,
 	.destroy = destroy,
 };
 
@@ -304,7 +327,7 @@ int net_create(const struct net_config *config, struct virtio_device **out)
 	if (!net)
 		goto fail;
 	init_device(net, config);
-	net->held = malloc(NET_FRAME_MAX);
+	net->held = malloc(NET_HELD_BYTES);
 	if (!net->held)
 		goto fail;
 	if (fd >= 0) {

@@ -10,6 +10,7 @@
 #ifndef VMM_VIRTIO_VIRTIO_H
 #define VMM_VIRTIO_VIRTIO_H
 
+#include "vmm/state.h"
 #include "vmm/virtio/virtq.h"
 #include <linux/virtio_config.h>
 #include <linux/virtio_ids.h>
@@ -28,7 +29,8 @@ struct virtio_transport;
 struct virtio_device_ops {
 	/*
 	 * The driver notified the queue, or may have, or the device runs since just now. The queue is live.
-	 * Serves at most a bounded number of chains; true: it stopped at that bound, call again soon.
+	 * Serves at most a bounded number of chains; true: it stopped at that bound, call again soon. Chains
+	 * of a queue are given back in the order in which they were taken: snapshots rest on it.
 	 */
 	bool (*notify)(struct virtio_device *device, unsigned queue);
 	/* The driver reset the device: drop all that belongs to it. The queues are empty already. May be
@@ -40,6 +42,14 @@ struct virtio_device_ops {
 	 */
 	void (*write_config)(
 		struct virtio_device *device, uint32_t offset, const void *data, uint32_t length);
+	/*
+	 * Snapshots: what the driver would miss if a new device went on in this one's place; queues and
+	 * registers are the transport's. save puts it, between requests; load gets it into a device of the
+	 * same kind that no driver has seen, with the features and queues of the driver in place, and refuses
+	 * through the reader what it cannot bear. Both NULL: there is nothing.
+	 */
+	void (*save)(const struct virtio_device *device, struct state_writer *state);
+	void (*load)(struct virtio_device *device, struct state_reader *state);
 	/* Frees it. The loop is not inside it. */
 	void (*destroy)(struct virtio_device *device);
 };

@@ -59,6 +59,13 @@ int virtq_enable(struct virtq *queue, const struct guest_memory *memory, bool ev
 	return 0;
 }
 
+void virtq_continue(struct virtq *queue, uint16_t used)
+{
+	queue->next_avail = used;
+	queue->next_used = used;
+	queue->published_used = used;
+}
+
 void virtq_disable(struct virtq *queue)
 {
 	*queue = (struct virtq){.size_max = queue->size_max};
@@ -215,18 +222,28 @@ bool virtq_publish(struct virtq *queue)
 	return !(__atomic_load_n(&queue->avail->flags, __ATOMIC_RELAXED) & VRING_AVAIL_F_NO_INTERRUPT);
 }
 
-bool virtq_want_notify(struct virtq *queue)
+uint16_t virtq_available(const struct virtq *queue)
+{
+	return queue->live ? load_avail_index(queue) : 0;
+}
+
+bool virtq_want_beyond(struct virtq *queue, uint16_t available)
 {
 	if (!queue->live)
 		return false;
 	if (queue->event_idx)
-		__atomic_store_n(avail_event(queue), queue->next_avail, __ATOMIC_RELAXED);
+		__atomic_store_n(avail_event(queue), available, __ATOMIC_RELAXED);
 	else
 		__atomic_store_n(&queue->used->flags, 0, __ATOMIC_RELAXED);
 	/* Our wish is stored before the driver's index is loaded: the mirror of the fence in virtq_publish.
 	 */
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
-	return !virtq_empty(queue);
+	return load_avail_index(queue) != available;
+}
+
+bool virtq_want_notify(struct virtq *queue)
+{
+	return virtq_want_beyond(queue, queue->next_avail);
 }
 
 void virtq_no_notify(struct virtq *queue)

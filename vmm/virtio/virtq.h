@@ -64,6 +64,11 @@ struct virtq_chain {
  */
 int virtq_enable(struct virtq *queue, const struct guest_memory *memory, bool event_idx);
 /*
+ * After virtq_enable, for a queue that had used that many chains in a snapshot: goes on with the next one.
+ * Chains that were taken and not given back then are taken again, for chains are given back in their order.
+ */
+void virtq_continue(struct virtq *queue, uint16_t used);
+/*
  * The device runs: an enabled queue is live. The driver need not notify until virtq_want_notify, so each live
  * queue is to be looked at once after this.
  */
@@ -93,6 +98,12 @@ bool virtq_publish(struct virtq *queue);
 
 /* Asks the driver to notify when it adds to an empty queue. True: it has added already, so pop again. */
 bool virtq_want_notify(struct virtq *queue);
+/*
+ * For a device that waits for the driver to give something back, not for something to pop: the driver's index
+ * now, and later whether it has moved on from there; if not, asks to be notified when it does.
+ */
+uint16_t virtq_available(const struct virtq *queue);
+bool virtq_want_beyond(struct virtq *queue, uint16_t available);
 /* The driver need not notify. (With EVENT_IDX nothing is to be done: the index that was asked for is passed.)
  */
 void virtq_no_notify(struct virtq *queue);

@@ -38,7 +38,29 @@ static void reset(struct virtio_device *device)
 	struct vsock *vsock = (struct vsock *)device;
 
 	end_all(vsock);
-	vsock->event_pending = false;
+	/* A driver that begins anew has nothing to be told. */
+	vsock->event_pending = vsock->event_told = false;
+	vsock_conn_activate_all(vsock);
+}
+
+/*
+ * Connections are the host's and end with the snapshot; the guest is told so. Ports go on from where they
+ * were: it may still know those that it had.
+ */
+static void save(const struct virtio_device *device, struct state_writer *state)
+{
+	state_put_u32(state, ((const struct vsock *)device)->next_port);
+}
+
+static void load(struct virtio_device *device, struct state_reader *state)
+{
+	struct vsock *vsock = (struct vsock *)device;
+
+	vsock->next_port = state_get_u32(state);
+	if (vsock->next_port < VSOCK_HOST_PORT_FIRST || vsock->next_port > VSOCK_HOST_PORT_LAST)
+		state_refuse(state);
+	/* Told when the queue is looked at. A driver without that queue can't be told. */
+	vsock->event_pending = device->queues[VSOCK_EVENT].live;
 }
 
 static void destroy(struct virtio_device *device)
@@ -52,6 +74,8 @@ static void destroy(struct virtio_device *device)
 static const struct virtio_device_ops vsock_ops = {
 	.notify = notify,
 	.reset = reset,
+	.save = save,
+	.load = load,
 	.destroy = destroy,
 };
 
@@ -127,7 +151,8 @@ void vsock_reset_transport(struct virtio_device *device)
 
 	virtio_device_enter(device);
 	end_all(vsock);
-	vsock->event_pending = true;
+	vsock->event_told = false;
+	vsock->event_pending = device->queues[VSOCK_EVENT].live;
 	vsock_packet_event(vsock);
 	vsock_conn_reap(vsock);
 	virtio_device_leave(device);

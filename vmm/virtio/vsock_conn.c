@@ -160,8 +160,15 @@ static void consider_asking(struct vsock_conn *conn)
 	conn->owes |= OWES_CREDIT_REQUEST;
 }
 
+static bool may_request(const struct vsock *vsock)
+{
+	return !vsock->event_pending && !vsock->event_told;
+}
+
 static bool has_work(const struct vsock_conn *conn)
 {
+	if (conn->state == CONN_WAITING && !may_request(conn->vsock))
+		return false;
 	if (conn->owes)
 		return true;
 	return conn->state == CONN_ESTABLISHED && conn->readable && vsock_conn_credit(conn) > 0;
@@ -520,14 +527,22 @@ void vsock_conn_shutdown(struct vsock_conn *conn, uint32_t flags)
 	vsock_conn_watch(conn);
 }
 
+void vsock_conn_activate_all(struct vsock *vsock)
+{
+	for (struct vsock_conn *conn = vsock->all; conn; conn = conn->next)
+		vsock_conn_activate(conn);
+}
+
 void vsock_conn_end_all(struct vsock *vsock)
 {
 	struct vsock_conn *next;
 
 	for (struct vsock_conn *conn = vsock->all; conn; conn = next) {
 		next = conn->next;
-		if (conn->state == CONN_WAITING)
+		if (conn->state == CONN_WAITING) {
+			vsock_conn_deactivate(conn);
 			continue;
+		}
 		finish_connect(conn, -ECONNRESET);
 		vsock_conn_end(conn, false);
 	}

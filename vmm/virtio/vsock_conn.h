@@ -9,8 +9,9 @@
  *               |                      |                     |
  *               +----------------------+---------------------+---> ENDED ---> removed
  *
- * WAITING survives a reset of the device: the guest knows nothing of it. ENDED is over for the guest, but an
- * RST may have to be sent yet, or bytes that it sent before may wait for the host socket.
+ * WAITING survives a reset of the device: the guest knows nothing of it. It lasts until the driver is up and
+ * has understood a TRANSPORT_RESET, if there was one. ENDED is over for the guest, but an RST may have to be
+ * sent yet, or bytes that it sent before may wait for the host socket.
  */
 #ifndef VMM_VIRTIO_VSOCK_CONN_H
 #define VMM_VIRTIO_VSOCK_CONN_H
@@ -86,7 +87,11 @@ struct vsock {
 	struct virtio_vsock_hdr resets[VSOCK_RESETS_MAX]; /* a ring of RSTs that no connection sends */
 	unsigned resets_start, resets_count;
 	bool tx_stalled; /* the tx queue waits for room in resets */
-	bool event_pending;
+
+	/* A TRANSPORT_RESET: to be told, then told and not understood yet, for the guest has not given its
+	 * buffer back. Until then no connection is asked for: the guest would end it with the old ones. */
+	bool event_pending, event_told;
+	uint16_t event_available; /* the event queue's index when it was told */
 };
 
 /* vsock_conn.c */
@@ -121,10 +126,12 @@ uint32_t vsock_conn_read(struct vsock_conn *conn, struct virtq_bytes *room);
 /* Bytes that the guest has room for. */
 uint32_t vsock_conn_credit(const struct vsock_conn *conn);
 
-/* The driver is gone: all but those WAITING end. */
+/* The driver is gone: all end but those WAITING, which have no turn until vsock_conn_activate_all. */
 void vsock_conn_end_all(struct vsock *vsock);
 /* Closes all at once; done gets -ECONNRESET. */
 void vsock_conn_destroy_all(struct vsock *vsock);
+/* Those WAITING may ask again. */
+void vsock_conn_activate_all(struct vsock *vsock);
 /* Frees what was removed. */
 void vsock_conn_reap(struct vsock *vsock);
 
@@ -134,7 +141,7 @@ void vsock_conn_reap(struct vsock *vsock);
 bool vsock_packet_receive(struct vsock *vsock);
 /* Sends what connections have for the guest, for as long as there are rx buffers; at most a round's worth. */
 void vsock_packet_pump(struct vsock *vsock);
-/* Tells a TRANSPORT_RESET that is pending. */
+/* Tells a TRANSPORT_RESET that is pending, and looks whether one that was told is understood. */
 void vsock_packet_event(struct vsock *vsock);
 
 #endif

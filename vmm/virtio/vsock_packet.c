@@ -313,14 +313,22 @@ void vsock_packet_pump(struct vsock *vsock)
 	}
 }
 
-void vsock_packet_event(struct vsock *vsock)
+/* Linux gives an event's buffer back when it has acted on the event. */
+static void await_understood(struct vsock *vsock)
+{
+	if (!virtq_want_beyond(&vsock->base.queues[VSOCK_EVENT], vsock->event_available))
+		return;
+	vsock->event_told = false;
+	vsock_conn_activate_all(vsock);
+	vsock_packet_pump(vsock);
+}
+
+static void tell_reset(struct vsock *vsock)
 {
 	struct virtio_vsock_event event = {.id = VIRTIO_VSOCK_EVENT_TRANSPORT_RESET};
 	struct virtq *queue = &vsock->base.queues[VSOCK_EVENT];
 	struct virtq_chain chain;
 
-	if (!vsock->event_pending)
-		return;
 	if (virtq_empty(queue) && !virtq_want_notify(queue))
 		return;
 	if (pop(vsock, VSOCK_EVENT, &chain) <= 0)
@@ -330,6 +338,17 @@ void vsock_packet_event(struct vsock *vsock)
 		return;
 	}
 	vsock->event_pending = false;
+	vsock->event_told = true;
+	/* Before the event is seen: from then on the driver may give the buffer back. */
+	vsock->event_available = virtq_available(queue);
 	virtq_push(queue, chain.head, sizeof(event));
 	virtio_device_publish(&vsock->base, VSOCK_EVENT);
+}
+
+void vsock_packet_event(struct vsock *vsock)
+{
+	if (vsock->event_pending)
+		tell_reset(vsock);
+	if (vsock->event_told)
+		await_understood(vsock);
 }
