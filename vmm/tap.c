@@ -143,7 +143,7 @@ int tap_open(const char *name, int *out)
 		return -ENODEV;
 	fd = open(TAP_DEVICE, O_RDWR | O_CLOEXEC | O_NONBLOCK);
 	if (fd < 0)
-		return -errno;
+		return errno == ENODEV ? -ENXIO : -errno;
 	r = if_nametoindex(name) ? join(fd, name) : -ENODEV;
 	if (r < 0) {
 		fd_close(&fd);

@@ -267,6 +267,29 @@ static void a_short_packet_of_the_host_is_lost(void **state)
 	guest_expect(f, ETH_HLEN, 2, 1);
 }
 
+/* Longer than any may be: lost, whether there are many buffers or few. */
+static void a_packet_of_the_host_beyond_the_longest_is_lost(void **state)
+{
+	struct fixture *f = *state;
+
+	for (unsigned i = 0; i < 100; i++)
+		offer_buffer(f, BUFFER);
+	fake_driver_kick(&f->driver, RX);
+	peer_send(f, NET_PACKET_MAX + 1, 1);
+	peer_send(f, NET_PACKET_MAX, 2);
+	fake_driver_run(&f->driver);
+	assert_int_equal(net_counts(f->device).lost_received, 1);
+	guest_expect(f, NET_PACKET_MAX, 2, (FRAME_MAX + BUFFER - 1) / BUFFER);
+	start_without(f, 0);
+	offer_buffer(f, BUFFER);
+	fake_driver_kick(&f->driver, RX);
+	peer_send(f, NET_PACKET_MAX + 1, 3);
+	peer_send(f, 60, 4);
+	fake_driver_run(&f->driver);
+	assert_int_equal(net_counts(f->device).lost_received, 2);
+	guest_expect(f, 60, 4, 1);
+}
+
 static void notifications_without_cause_cost_nothing(void **state)
 {
 	struct fixture *f = *state;
@@ -290,6 +313,7 @@ int main(void)
 		CASE(one_buffer_offered_many_times_is_borne),
 		CASE(what_the_host_does_not_take_is_lost),
 		CASE(a_short_packet_of_the_host_is_lost),
+		CASE(a_packet_of_the_host_beyond_the_longest_is_lost),
 		CASE(notifications_without_cause_cost_nothing),
 	};
 

@@ -51,8 +51,8 @@ enum net_offload {
 /* The host's side. All are called with the device's lock held, on the loop's thread or in create. */
 struct net_backend_ops {
 	/*
-	 * The next packet, cut to the pieces. Its whole length, header included; -EAGAIN: none; -EBADMSG:
-	 * one was lost; any other error, and 0: the backend is gone.
+	 * The next packet, header included, cut to the pieces: its bytes; -EAGAIN: none; -EBADMSG: one was
+	 * lost; any other error, and 0: the backend is gone.
 	 */
 	ssize_t (*receive)(int fd, const struct iovec *pieces, int count);
 	/* 0; -EAGAIN: no room (EPOLLOUT tells when); -ENODEV: the backend is gone; else: it was not taken. */

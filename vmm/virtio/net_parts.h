@@ -12,6 +12,7 @@ enum {
 	NET_RX = 0,
 	NET_TX = 1,
 	NET_FRAME_MAX = NET_HEADER + NET_PACKET_MAX,
+	NET_HELD_BYTES = NET_FRAME_MAX + 1, /* a longer one shows */
 	NET_WINDOW_BUFFERS = 2 * VIRTQ_SIZE_MAX,
 	NET_WINDOW_PIECES = 4 * VIRTQ_SIZE_MAX,
 };
@@ -48,7 +49,7 @@ struct net {
 	bool logged[NET_LOSSES];
 
 	struct net_window window;
-	uint8_t *held;	    /* NET_FRAME_MAX bytes: a packet for which there are too few buffers yet */
+	uint8_t *held;	    /* NET_HELD_BYTES: a packet for which there are too few buffers yet */
 	size_t held_length; /* 0: none */
 
 	atomic_uint_fast64_t sent, received, lost_sent, lost_received;

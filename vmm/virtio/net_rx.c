@@ -54,7 +54,7 @@ static bool fill_window(struct net *net)
 	struct net_window *window = &net->window;
 	struct virtq_chain chain;
 
-	while (window->length < NET_FRAME_MAX && !all_offered(net)) {
+	while (window->length <= NET_FRAME_MAX && !all_offered(net)) {
 		int r = virtio_device_pop(&net->base, NET_RX, &chain);
 
 		if (r <= 0)
@@ -158,8 +158,11 @@ static bool deliver_held(struct net *net)
 	return true;
 }
 
-/* Reads one packet. Its length; 0: none came, or it was lost; -EAGAIN: none is there. */
-static ssize_t read_packet(struct net *net, const struct iovec *pieces, unsigned count, uint64_t room)
+/*
+ * Reads one packet into pieces that hold more than limit, for a longer one shows by a length beyond it. Its
+ * length; 0: one was lost; -EAGAIN: none is there.
+ */
+static ssize_t read_packet(struct net *net, const struct iovec *pieces, unsigned count, uint64_t limit)
 {
 	ssize_t got = net->backend->receive(net->fd, pieces, (int)count);
 
@@ -175,34 +178,61 @@ static ssize_t read_packet(struct net *net, const struct iovec *pieces, unsigned
 		net_lose_backend(net, (int)got);
 		return -EAGAIN;
 	}
-	if ((uint64_t)got > room) {
+	if ((uint64_t)got > limit) {
 		net_lose(net, &net->lost_received, NET_LOST_LONG);
 		return 0;
 	}
 	return got;
 }
 
-/* One packet, from the backend into the guest. The bytes; 0: none was there, or one was lost; -EAGAIN: no
- * packet, or no buffers for one. */
-static ssize_t receive_one(struct net *net)
+/* Into the window, which holds any packet. The three: as receive_one. */
+static ssize_t receive_merged(struct net *net)
 {
 	struct virtq_bytes bytes = next_bytes(net);
-	ssize_t got;
+	ssize_t got = read_packet(net, bytes.iov, bytes.count, NET_FRAME_MAX);
 
-	if (!bytes.length)
-		return -EAGAIN;
-	if (!merges(net) || bytes.length >= NET_FRAME_MAX) {
-		got = read_packet(net, bytes.iov, bytes.count, bytes.length);
-		if (got > 0)
-			finish_frame(net, (uint64_t)got);
-		return got;
-	}
-	got = read_packet(
-		net, &(struct iovec){.iov_base = net->held, .iov_len = NET_FRAME_MAX}, 1, NET_FRAME_MAX);
+	if (got > 0)
+		finish_frame(net, (uint64_t)got);
+	return got;
+}
+
+/* Into memory of ours, and on from there when there are buffers for it. */
+static ssize_t receive_held(struct net *net)
+{
+	struct iovec piece = {.iov_base = net->held, .iov_len = NET_HELD_BYTES};
+	ssize_t got = read_packet(net, &piece, 1, NET_FRAME_MAX);
+
 	if (got <= 0)
 		return got;
 	net->held_length = (size_t)got;
 	return deliver_held(net) ? got : -EAGAIN;
+}
+
+/* Into the first buffer alone. */
+static ssize_t receive_single(struct net *net)
+{
+	struct virtq_bytes bytes = next_bytes(net);
+	struct iovec pieces[VIRTQ_SIZE_MAX + 1];
+	uint8_t beyond;
+	ssize_t got;
+
+	memcpy(pieces, bytes.iov, bytes.count * sizeof(pieces[0]));
+	pieces[bytes.count] = (struct iovec){.iov_base = &beyond, .iov_len = sizeof(beyond)};
+	got = read_packet(net, pieces, bytes.count + 1, bytes.length);
+	if (got > 0)
+		finish_frame(net, (uint64_t)got);
+	return got;
+}
+
+/* One packet, from the backend into the guest. The bytes; 0: one was lost; -EAGAIN: no packet, or no buffers
+ * for one. */
+static ssize_t receive_one(struct net *net)
+{
+	if (net->window.count == 0)
+		return -EAGAIN;
+	if (!merges(net))
+		return receive_single(net);
+	return net->window.length > NET_FRAME_MAX ? receive_merged(net) : receive_held(net);
 }
 
 /* device */
