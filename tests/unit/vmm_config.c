@@ -148,7 +148,7 @@ static const struct {
 	const char *error;
 } refusals[] = {
 	/* unknown, repeated, without a value */
-	{{"--kernel", "k", "--net", "tap0"}, "--net is not an option; vmm --help lists them"},
+	{{"--kernel", "k", "--network", "tap0"}, "--network is not an option; vmm --help lists them"},
 	{{"--kern", "k"}, "--kern is not an option; vmm --help lists them"},
 	{{"--kernel2=k"}, "--kernel2=k is not an option; vmm --help lists them"},
 	{{"vmlinux"}, "vmlinux is not an option; vmm --help lists them"},

@@ -33,6 +33,9 @@ struct machine {
 		int fd;
 	} waiters[WAITERS_MAX];
 	unsigned waiting;
+	unsigned nets;
+	bool up;
+	int tap; /* came with the last VMM_NET; -1: none */
 };
 
 static void fake_status(void *context, enum vmm_state *state, uint64_t *exits, uint64_t *guest_cpu_ns)
@@ -103,6 +106,17 @@ static int fake_balloon(void *context, uint64_t target, struct balloon_status *s
 	return machine->answer;
 }
 
+static int fake_net(void *context, bool up, int fd)
+{
+	struct machine *machine = context;
+
+	machine->nets++;
+	machine->up = up;
+	fd_close(&machine->tap);
+	machine->tap = fd;
+	return machine->answer;
+}
+
 static const struct control_ops ops = {
 	.balloon = fake_balloon,
 	.status = fake_status,
@@ -110,6 +124,7 @@ static const struct control_ops ops = {
 	.resume = fake_resume,
 	.kill = fake_kill,
 	.connect = fake_connect,
+	.net = fake_net,
 };
 
 /* The test's end of the line. */
@@ -185,6 +200,7 @@ static int set_up(void **state)
 	log_init("test", LOG_LEVEL_ERROR);
 	memset(&machine, 0, sizeof(machine));
 	machine.state = VMM_STATE_RUNNING;
+	machine.tap = -1;
 	machine.loop = loop_create();
 	if (!machine.loop || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
 		return -1;
@@ -205,6 +221,7 @@ static int tear_down(void **state)
 	for (unsigned i = 0; i < machine->waiting; i++)
 		fd_close(&machine->waiters[i].fd);
 	fd_close(&machine->peer);
+	fd_close(&machine->tap);
 	loop_destroy(machine->loop);
 	return 0;
 }
@@ -257,6 +274,96 @@ static void a_resume_is_answered_at_once(void **state)
 	request(machine, VMM_RESUME, 2, 0);
 	expect(machine, VMM_RESUME | VMM_REPLY, 2, -EBUSY, NULL);
 	expect_nothing(machine);
+}
+
+/* A request that brings the write ends of that many pipes; the read end of the first is returned. */
+static int request_with_pipes(struct machine *machine, uint32_t type, uint64_t arg0, unsigned count)
+{
+	struct vmm_message message = {.type = type, .sequence = 1, .arg0 = arg0};
+	int ends[3][2], fds[3] = {-1, -1, -1};
+
+	for (unsigned i = 0; i < count; i++) {
+		assert_int_equal(pipe2(ends[i], O_CLOEXEC | O_NONBLOCK), 0);
+		fds[i] = ends[i][1];
+	}
+	assert_int_equal(io_send_fds(machine->peer, &message, sizeof(message), fds, count), 0);
+	for (unsigned i = 0; i < count; i++) {
+		close(ends[i][1]);
+		if (i > 0)
+			close(ends[i][0]);
+	}
+	turn(machine);
+	return ends[0][0];
+}
+
+/* The other end of a pipe: is it open anywhere still? */
+static void expect_end(int fd, bool closed)
+{
+	char byte;
+
+	assert_int_equal(read(fd, &byte, 1), closed ? 0 : -1);
+}
+
+static void a_link_is_set(void **state)
+{
+	struct machine *machine = *state;
+
+	request(machine, VMM_NET, 1, VMM_LINK_UP);
+	expect(machine, VMM_NET | VMM_REPLY, 1, 0, NULL);
+	assert_true(machine->up);
+	assert_int_equal(machine->tap, -1);
+	request(machine, VMM_NET, 2, VMM_LINK_DOWN);
+	expect(machine, VMM_NET | VMM_REPLY, 2, 0, NULL);
+	assert_false(machine->up);
+	machine->answer = -ENOTCONN;
+	request(machine, VMM_NET, 3, VMM_LINK_UP);
+	expect(machine, VMM_NET | VMM_REPLY, 3, -ENOTCONN, NULL);
+	request(machine, VMM_NET, 4, 2);
+	expect(machine, VMM_NET | VMM_REPLY, 4, -EINVAL, NULL);
+	assert_int_equal(machine->nets, 3);
+	expect_nothing(machine);
+}
+
+static void a_backend_comes_with_the_link(void **state)
+{
+	struct machine *machine = *state;
+	int other = request_with_pipes(machine, VMM_NET, VMM_LINK_UP, 1);
+
+	expect(machine, VMM_NET | VMM_REPLY, 1, 0, NULL);
+	assert_true(machine->tap >= 0);
+	assert_int_equal(fcntl(machine->tap, F_GETFD), FD_CLOEXEC);
+	expect_end(other, false);
+	fd_close(&machine->tap);
+	expect_end(other, true);
+	close(other);
+	/* one for a link that is none is closed */
+	other = request_with_pipes(machine, VMM_NET, 2, 1);
+	expect(machine, VMM_NET | VMM_REPLY, 1, -EINVAL, NULL);
+	expect_end(other, true);
+	close(other);
+}
+
+static void two_backends_break_the_protocol(void **state)
+{
+	struct machine *machine = *state;
+	int other = request_with_pipes(machine, VMM_NET, VMM_LINK_UP, 2);
+
+	expect(machine, VMM_NET | VMM_REPLY, 1, -EPROTO, NULL);
+	expect_closed(machine);
+	expect_end(other, true);
+	assert_int_equal(machine->nets, 0);
+	close(other);
+}
+
+static void a_backend_with_another_request_breaks_the_protocol(void **state)
+{
+	struct machine *machine = *state;
+	int other = request_with_pipes(machine, VMM_STATUS, 0, 1);
+
+	expect(machine, VMM_STATUS | VMM_REPLY, 1, -EPROTO, NULL);
+	expect_closed(machine);
+	expect_end(other, true);
+	close(other);
 }
 
 static void expect_balloon(struct machine *machine, uint32_t sequence, uint64_t target)
@@ -603,6 +710,11 @@ int main(void)
 		cmocka_unit_test_setup_teardown(status_says_all, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(a_pause_is_answered_when_the_vcpus_stand, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(a_resume_is_answered_at_once, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(a_link_is_set, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(a_backend_comes_with_the_link, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(two_backends_break_the_protocol, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(
+			a_backend_with_another_request_breaks_the_protocol, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(a_balloon_is_moved_and_asked, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(a_kill_is_answered_before_the_end, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(a_connection_brings_a_stream, set_up, tear_down),
