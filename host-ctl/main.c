@@ -19,6 +19,7 @@ static const struct verb {
 } verbs[] = {
 	{"run", "run a command in a fresh VM", cmd_run, run_usage},
 	{"pool", "show the daemon's warm VMs", cmd_pool, pool_usage},
+	{"control", "ask or tell a vmm that runs alone", cmd_control, control_usage},
 	{"doctor", "check what this host lacks, and say how to mend it", cmd_doctor, doctor_usage},
 	{"version", "print the versions of this program and of the daemon", cmd_version, version_usage},
 	{"serve", "be the daemon", serve_main, NULL},
