@@ -263,6 +263,17 @@ static void test_pings(struct test *test, const char *when)
 	expect_number(test, name, net_ping(NET_GUEST_ADDRESS, PINGS, NET_PING_MS), PINGS);
 }
 
+/* Without a MAC that was given: administered locally, one station's. */
+static void test_mac(struct test *test)
+{
+	char line[DEVICES_LINE_MAX];
+	unsigned first = 0;
+
+	ask(test, "mac", line);
+	report(test, sscanf(line, "%2x:", &first) == 1 && (first & 3) == 2, "the address is a local one",
+		line);
+}
+
 static const unsigned wanted_features[] = {0, 1, 5, 7, 8, 9, 11, 12, 13, 15, 16, 29, 32};
 
 static void test_features(struct test *test)
@@ -499,6 +510,7 @@ static void run_with_tap(struct test *test)
 	if (!await_boot(test))
 		return;
 	test_features(test);
+	test_mac(test);
 	test_pings(test, "first");
 	test_stream_out(test, "net-one", sum);
 	test_stream_in(test, "net-one", sum);
