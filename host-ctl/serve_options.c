@@ -60,7 +60,7 @@ static const struct {
 		"VMs that boot at the same time, 1 to 64 (default: the host's CPUs)"},
 	[OPTION_QUEUE_MAX] = {{"queue-max", 0, true, false}, "N",
 		"runs that may wait for a VM, 0 to 4096; the next is refused as exhausted (default 64)"},
-	[OPTION_MEM] = {{"mem", 0, true, false}, "SIZE", "memory of each VM, 16M to 3G (default 128M)"},
+	[OPTION_MEM] = {{"mem", 0, true, false}, "SIZE", "memory of each VM, 32M to 511G (default 128M)"},
 	[OPTION_CPUS] = {{"cpus", 0, true, false}, "N",
 		"processors of each VM, 1 to 8; with more than one the default kernel is vmlinux-smp "
 		"(default 1)"},
@@ -230,7 +230,7 @@ static int set_memory(struct serve_options *options, const char *value, char *er
 	if (!parse_size(value, SERVE_MEMORY_MIN, SERVE_MEMORY_MAX, &options->memory_bytes) &&
 		options->memory_bytes % SERVE_MEMORY_UNIT == 0)
 		return 0;
-	return bad_number(OPTION_MEM, value, "a size from 16M to 3G in whole MiB", error);
+	return bad_number(OPTION_MEM, value, "a size from 32M to 511G in whole MiB", error);
 }
 
 static int set_ready_fd(struct serve_options *options, const char *value, char *error)
