@@ -128,7 +128,7 @@ static int start_command(struct test *test, const char *format, ...)
 	int fd = connect_at(test->vsock, SOCK_STREAM);
 	va_list arguments;
 
-	dprintf(fd, "CONNECT %u\n", DEVICES_PORT);
+	dprintf(fd, "CONNECT %d\n", DEVICES_PORT);
 	read_line(fd, line);
 	va_start(arguments, format);
 	vdprintf(fd, format, arguments);
@@ -164,7 +164,7 @@ static void start_machine(struct test *test, const char *net)
 	snprintf(test->console, sizeof(test->console), "%s/console", test->folder);
 	snprintf(test->vsock, sizeof(test->vsock), "%s/vsock", test->folder);
 	snprintf(test->control_path, sizeof(test->control_path), "%s/control", test->folder);
-	snprintf(ready, sizeof(ready), "%s_%u", test->vsock, DEVICES_READY_PORT);
+	snprintf(ready, sizeof(ready), "%s_%d", test->vsock, DEVICES_READY_PORT);
 	test->ready = listen_at(ready);
 	test->pid = fork();
 	if (test->pid == 0) {

@@ -76,9 +76,12 @@ static inline unsigned net_ping(uint32_t address, unsigned count, int limit_ms)
 	unsigned answered = 0;
 
 	for (unsigned i = 0; i < count && answered == i; i++) {
-		struct icmphdr echo = {.type = ICMP_ECHO,
-			.un.echo = {.id = htons((uint16_t)getpid()), .sequence = htons((uint16_t)i)}};
+		struct icmphdr echo;
 
+		memset(&echo, 0, sizeof(echo));
+		echo.type = ICMP_ECHO;
+		echo.un.echo.id = htons((uint16_t)getpid());
+		echo.un.echo.sequence = htons((uint16_t)i);
 		echo.checksum = net_icmp_sum(&echo, sizeof(echo));
 		if (sendto(fd, &echo, sizeof(echo), 0, (struct sockaddr *)&to, sizeof(to)) < 0)
 			break;
