@@ -17,6 +17,9 @@ $(SUPPORT_LIB): $(SUPPORT_OBJS)
 
 # tests/support/fail_alloc.h and fake_sync.h
 UNIT_WRAP := -Wl,--wrap=malloc,--wrap=calloc,--wrap=fdatasync
+# its KVM is its own
+SMP_WRAP := -Wl,--wrap=ioctl,--wrap=pthread_create
+$(BUILD)/san/tests/unit/vmm_smp: UNIT_WRAP += $(SMP_WRAP)
 
 # test files are named module_what.c: common_frame.c, vmm_virtq.c, guest_session.c, hostctl_api.c
 unit_module = $(firstword $(subst _, ,$(notdir $(1))))
@@ -24,6 +27,12 @@ unit_module = $(firstword $(subst _, ,$(notdir $(1))))
 $(UNIT_BINS): $(BUILD)/san/tests/unit/%: $(BUILD)/san/tests/unit/%.o $$(UNIT_OBJS_$$(call unit_module,$$*)) $(SUPPORT_LIB)
 	@echo "  LD $@"
 	@$(CC) $(SAN_LDFLAGS) $(UNIT_WRAP) -o $@ $^ -lcmocka $(TEST_LIBS_$(call unit_module,$*))
+
+# The same under ThreadSanitizer: what several vCPU threads do to the VM.
+$(BUILD)/tsan/tests/unit/vmm_smp: %: %.o $(patsubst %.c,$(BUILD)/tsan/%.o,$(filter-out %/main.c,$(VMM_SRCS)) $(COMMON_SRCS))
+	@echo "  LD $@"
+	@$(CC) -fsanitize=thread $(SMP_WRAP) -o $@ $^ -lcmocka $(TEST_LIBS_vmm)
+CHECK_NEEDS += $(BUILD)/tsan/tests/unit/vmm_smp
 
 .PHONY: check-unit unit
 unit: $(UNIT_BINS)

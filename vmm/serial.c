@@ -17,12 +17,14 @@ void serial_init(struct serial *serial, int out, int interrupt)
 {
 	memset(serial, 0, sizeof(*serial));
 	pthread_mutex_init(&serial->lock, NULL);
+	pthread_mutex_init(&serial->output, NULL);
 	serial->out = out;
 	serial->interrupt = interrupt;
 }
 
 void serial_finish(struct serial *serial)
 {
+	pthread_mutex_destroy(&serial->output);
 	pthread_mutex_destroy(&serial->lock);
 }
 
@@ -205,7 +207,9 @@ void serial_write(struct serial *serial, uint64_t offset, const void *data, uint
 	pthread_mutex_unlock(&serial->lock);
 	if (!send)
 		return;
+	pthread_mutex_lock(&serial->output);
 	sent = transmit(serial, value);
+	pthread_mutex_unlock(&serial->output);
 	pthread_mutex_lock(&serial->lock);
 	serial->written += sent;
 	serial->dropped += !sent;

@@ -4,10 +4,10 @@
  * anyway.
  *
  * Output goes to an fd at once. A reader that does not read (a full pipe, a stopped terminal) holds the guest
- * back, but never the VM: when `interrupt` becomes readable the byte is dropped and counted. A guest that
- * writes without end fills what the fd leads to: give it a pipe or a terminal, or a quota.
- * Input waits in the receive buffer of SERIAL_FIFO bytes until the guest polls for it; what finds no room is
- * dropped.
+ * back, but never the VM: when `interrupt` becomes readable the byte is dropped and counted. One vCPU at a
+ * time waits for room and writes, the others wait for it: two that saw room for one byte would not. A guest
+ * that writes without end fills what the fd leads to: give it a pipe or a terminal, or a quota. Input waits
+ * in the receive buffer of SERIAL_FIFO bytes until the guest polls for it; what finds no room is dropped.
  */
 #ifndef VMM_SERIAL_H
 #define VMM_SERIAL_H
@@ -19,9 +19,10 @@
 enum { SERIAL_FIFO = 64 };
 
 struct serial {
-	pthread_mutex_t lock; /* over all registers and the receive buffer */
-	int out;	      /* the caller's */
-	int interrupt;	      /* eventfd of the caller, readable while the guest must stand; -1: none */
+	pthread_mutex_t lock;	/* over all registers and the receive buffer */
+	pthread_mutex_t output; /* over writing to out; not taken within the other */
+	int out;		/* the caller's */
+	int interrupt;		/* eventfd of the caller, readable while the guest must stand; -1: none */
 	uint8_t divisor_low, divisor_high, interrupt_enable, fifo_control, line_control, modem_control,
 		scratch;
 	uint8_t fifo[SERIAL_FIFO];

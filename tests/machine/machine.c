@@ -45,10 +45,14 @@ static void run_vmm(const struct suite *suite, const struct request *request)
 {
 	const char *const *options = request->options;
 	char path[PATH_MAX], control_name[16];
-	const char *argv[MACHINE_OPTIONS_MAX + 8] = {suite->vmm, "--kernel", path, "--mem", "16M"};
+	const char *argv[MACHINE_OPTIONS_MAX + 8] = {
+		suite->vmm, "--kernel", path, "--mem", suite->memory ? suite->memory : "16M"};
 	int n = 5;
 
-	snprintf(path, sizeof(path), "%s/%s.elf", suite->guests, request->guest);
+	if (strchr(request->guest, '/'))
+		snprintf(path, sizeof(path), "%s", request->guest);
+	else
+		snprintf(path, sizeof(path), "%s/%s.elf", suite->guests, request->guest);
 	if (request->control >= 0) {
 		snprintf(control_name, sizeof(control_name), "fd:%d", request->control);
 		fd_set_cloexec(request->control, 0);

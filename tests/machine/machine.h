@@ -15,7 +15,9 @@ enum {
 };
 
 struct suite {
-	const char *vmm, *guests; /* guests: folder of NAME.elf */
+	const char *vmm;
+	const char *guests; /* folder of NAME.elf */
+	const char *memory; /* NULL: 16M */
 	int count, failed;
 };
 
@@ -30,7 +32,8 @@ struct machine {
 void suite_report(struct suite *suite, bool ok, const char *name, const char *format, ...)
 	__attribute__((format(printf, 4, 5)));
 
-/* options end with NULL; controlled: with a control socket. False: reported as failed. */
+/* guest: a name in the folder, or a path; options end with NULL; controlled: with a control socket. False:
+ * reported as failed. */
 bool machine_start(struct suite *suite, const char *guest, const char *const *options, bool controlled,
 	struct machine *machine);
 /* The same with standard input and output of the caller's; -1: its own. */

@@ -9,7 +9,7 @@ $(MACHINE_DIR)/%.elf: tests/machine/guests/%.s tests/machine/guests/guest.inc te
 	@$(CC) -nostdlib -static -no-pie -Wl,-N -Wl,--no-warn-rwx-segments -Wl,-Ttext=0x100000 -Wl,--build-id=none -Wl,-z,noexecstack -o $@ $<
 
 LINT_SRCS += tests/machine/run.c tests/machine/smp.c tests/machine/machine.c
-$(MACHINE_DIR)/run $(MACHINE_DIR)/smp: $(MACHINE_DIR)/%: $(BUILD)/san/tests/machine/%.o \
+$(MACHINE_DIR)/run $(MACHINE_DIR)/smp $(MACHINE_DIR)/smp_linux: $(MACHINE_DIR)/%: $(BUILD)/san/tests/machine/%.o \
 		$(BUILD)/san/tests/machine/machine.o $(COMMON_SRCS:%.c=$(BUILD)/san/%.o)
 	@mkdir -p $(@D)
 	@echo "  LD $@"
@@ -50,6 +50,18 @@ $(MACHINE_DIR)/net: $(BUILD)/san/tests/machine/net.o $(BUILD)/san/tests/machine/
 	@$(CC) $(SAN_LDFLAGS) -o $@ $^
 CHECK_NEEDS += $(MACHINE_DIR)/net $(NET_INITRAMFS)
 machine-tests: $(MACHINE_DIR)/net $(NET_INITRAMFS)
+
+# Linux with several CPUs.
+SMP_INITRAMFS := $(MACHINE_DIR)/smp.cpio
+LINT_SRCS += tests/machine/smp_linux.c tests/machine/smp_guest.c
+$(MACHINE_DIR)/smp_guest: $(BUILD)/musl/tests/machine/smp_guest.o
+	@mkdir -p $(@D)
+	@echo "  LD $@"
+	@$(MUSL_CC) $(MUSL_LDFLAGS) -s -o $@ $^
+$(SMP_INITRAMFS): rootfs/build-initramfs rootfs/lib.sh $(MACHINE_DIR)/smp_guest
+	@rootfs/build-initramfs $@ $(MACHINE_DIR)/smp_guest && touch $@
+CHECK_NEEDS += $(MACHINE_DIR)/smp_linux $(SMP_INITRAMFS)
+machine-tests: $(MACHINE_DIR)/smp_linux $(SMP_INITRAMFS)
 
 # The same program under the sanitizers: what a guest can provoke must not only end well.
 $(MACHINE_DIR)/vmm-san: $(patsubst %.c,$(BUILD)/san/%.o,$(VMM_SRCS) $(COMMON_SRCS))

@@ -173,6 +173,38 @@ static void a_reader_that_does_not_read_holds_nobody_at_the_end(void **state)
 	assert_int_equal(line->serial.written, 0);
 }
 
+enum { WRITERS = 8, BYTES_EACH = 20, BYTES_READ = 10, LIMIT_S = 20 };
+
+static void *write_bytes(void *argument)
+{
+	for (unsigned i = 0; i < BYTES_EACH; i++)
+		out(argument, UART_TX, 'x');
+	return NULL;
+}
+
+/* Room for one byte is seen by all of them, and only one may go on: the others would wait where nothing wakes
+ * them. (Without O_DIRECT a pipe takes 4096 bytes where it takes one.) */
+static void several_cpus_write_and_none_is_held_at_the_end(void **state)
+{
+	struct line *line = *state;
+	pthread_t threads[WRITERS];
+	char byte;
+
+	assert_int_equal(fcntl(line->writer, F_SETPIPE_SZ, 4096), 4096);
+	assert_int_equal(fcntl(line->writer, F_SETFL, O_DIRECT), 0);
+	alarm(LIMIT_S);
+	for (unsigned i = 0; i < WRITERS; i++)
+		assert_int_equal(pthread_create(&threads[i], NULL, write_bytes, line), 0);
+	for (unsigned i = 0; i < BYTES_READ; i++)
+		assert_int_equal(read(line->reader, &byte, 1), 1);
+	assert_int_equal(eventfd_write(line->interrupt, 1), 0);
+	for (unsigned i = 0; i < WRITERS; i++)
+		assert_int_equal(pthread_join(threads[i], NULL), 0);
+	alarm(0);
+	assert_true(line->serial.written >= BYTES_READ);
+	assert_int_equal(line->serial.written + line->serial.dropped, WRITERS * BYTES_EACH);
+}
+
 static void a_reader_that_is_gone_costs_only_the_bytes(void **state)
 {
 	struct line *line = *state;
@@ -194,6 +226,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(other_widths_are_nothing, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(
 			a_reader_that_does_not_read_holds_nobody_at_the_end, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(
+			several_cpus_write_and_none_is_held_at_the_end, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(
 			a_reader_that_is_gone_costs_only_the_bytes, set_up, tear_down),
 	};
