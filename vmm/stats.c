@@ -185,6 +185,16 @@ static void put_steps(struct report *report, const struct stats *stats)
 
 static const char *const boot_columns[] = {"boot", "total"};
 
+/* Packets, and those that were lost on their way through the device. */
+static void put_net(struct report *report, const struct net_counts *booted, const struct net_counts *counts)
+{
+	put_row(report, "net sent", (uint64_t[]){booted->sent, counts->sent}, 2);
+	put_row(report, "net received", (uint64_t[]){booted->received, counts->received}, 2);
+	put_row(report, "net lost, of the guest", (uint64_t[]){booted->lost_sent, counts->lost_sent}, 2);
+	put_row(report, "net lost, for the guest", (uint64_t[]){booted->lost_received, counts->lost_received},
+		2);
+}
+
 static void put_totals(
 	struct report *report, const struct stats_counts *booted, const struct stats_counts *counts)
 {
@@ -199,6 +209,8 @@ static void put_totals(
 	}
 	put_row(report, "page faults", (uint64_t[]){booted->faults, counts->faults}, 2);
 	put_row(report, "vcpu us", (uint64_t[]){booted->cpu_ns / NS_PER_US, counts->cpu_ns / NS_PER_US}, 2);
+	if (counts->has_net)
+		put_net(report, &booted->net, &counts->net);
 }
 
 static void put_reasons(

@@ -11,6 +11,7 @@
 
 #include "vmm/bus.h"
 #include "vmm/virtio/mmio.h"
+#include "vmm/virtio/net.h"
 #include <stdatomic.h>
 #include <stdbool.h>
 
@@ -55,6 +56,8 @@ struct stats_counts {
 	uint64_t ports[BUS_WINDOWS_MAX][2], mmio[BUS_WINDOWS_MAX][2]; /* reads, writes */
 	struct stats_device devices[STATS_DEVICES_MAX];
 	unsigned device_count;
+	bool has_net;
+	struct net_counts net; /* packets of the network device */
 };
 
 struct stats_step {

@@ -228,6 +228,9 @@ void vm_collect_stats(struct vm *vm, struct stats_counts *counts)
 	stats_collect(&vm->stats, &vm->ports, &vm->mmio, counts);
 	for (unsigned i = 0; i < vm->vcpu_count; i++)
 		collect_vcpu(&vm->vcpus[i], counts);
+	counts->has_net = vm->net != NULL;
+	if (vm->net)
+		counts->net = net_counts(vm->net);
 	counts->device_count = vm->device_count;
 	for (unsigned i = 0; i < vm->device_count; i++) {
 		counts->devices[i].name = virtio_mmio_name(vm->devices[i].mmio);

@@ -79,6 +79,24 @@ static const char *print(struct fixture *fixture, bool json, char *text, size_t 
 	return text;
 }
 
+/* With a network device, its packets are among the sums. */
+static void a_network_device_is_shown(void **state)
+{
+	struct fixture *fixture = *state;
+	char text[8192];
+
+	fixture->counts.has_net = true;
+	fixture->counts.net =
+		(struct net_counts){.sent = 11, .received = 12, .lost_sent = 13, .lost_received = 14};
+	fixture->stats.booted.net = (struct net_counts){.sent = 1, .received = 2};
+	assert_non_null(strstr(print(fixture, true, text, sizeof(text)),
+		"\"vcpu us\",\"boot\":0,\"total\":7},\n"
+		" {\"name\":\"net sent\",\"boot\":1,\"total\":11},\n"
+		" {\"name\":\"net received\",\"boot\":2,\"total\":12},\n"
+		" {\"name\":\"net lost, of the guest\",\"boot\":0,\"total\":13},\n"
+		" {\"name\":\"net lost, for the guest\",\"boot\":0,\"total\":14}],\n"));
+}
+
 static void json_is_exact(void **state)
 {
 	char text[8192];
@@ -155,6 +173,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(json_is_exact, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(a_network_device_is_shown, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(the_table_is_exact, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(a_moment_comes_once, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(reasons_and_steps_have_bounds, set_up, tear_down),
