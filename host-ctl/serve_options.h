@@ -16,7 +16,8 @@ enum {
 	SERVE_CPUS_MAX = 8, /* vCPUs that the vmm gives a VM */
 	SERVE_VMS_DEFAULT = 128,
 	SERVE_UID_BASE_DEFAULT = 700000,
-	SERVE_MEMORY_MIN = 32 * 1024 * 1024, /* what our own kernel and images are tested with: tests/e2e/small */
+	/* what our own kernel and images are tested with: tests/e2e/small */
+	SERVE_MEMORY_MIN = 32 * 1024 * 1024,
 	SERVE_MEMORY_UNIT = 1024 * 1024,
 	SERVE_ERROR_MAX = 1280,
 };
