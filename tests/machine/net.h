@@ -23,7 +23,7 @@ enum {
 	NET_PING_MS = 2000,
 	NET_SMALL_BYTES = 64,
 	NET_SMALL_WINDOW = 64, /* packets on the way at most, so that no queue overflows by itself */
-	NET_SMALL_MS = 10000,
+	NET_SMALL_MS = 60000,  /* for a window, on a host busy with other things */
 };
 
 static inline struct sockaddr_in net_address(uint32_t address, uint16_t port)
