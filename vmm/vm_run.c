@@ -85,6 +85,8 @@ static void handle_wake(void *context, uint32_t events)
 		loop_stop(vm->loop, 0);
 	} else if (vm->paused) {
 		vm->state = VMM_STATE_PAUSED;
+		for (unsigned i = 0; i < vm->device_count; i++)
+			virtio_mmio_pause(vm->devices[i].mmio);
 		finish_pause(vm, 0);
 	}
 }
@@ -149,6 +151,8 @@ static int resume_vm(void *context)
 	if (vm->state == VMM_STATE_RUNNING)
 		return 0;
 	eventfd_read(vm->halt, &count);
+	for (unsigned i = 0; i < vm->device_count; i++)
+		virtio_mmio_resume(vm->devices[i].mmio);
 	vm->state = VMM_STATE_RUNNING;
 	wish_all(vm, VCPU_RUN);
 	return 0;

@@ -178,6 +178,63 @@ static void the_device_hears_of_a_reset_before_anything_else(void **state)
 	assert_int_equal(f->device->popped, 1);
 }
 
+/* pause */
+
+static void a_paused_device_serves_nothing_until_it_resumes(void **state)
+{
+	struct fixture *f = *state;
+
+	fake_driver_start(&f->driver, MINIMUM);
+	fake_driver_run(&f->driver);
+	virtio_mmio_pause(f->driver.mmio);
+	f->device->notified[0] = 0;
+	offer_one(f, 0);
+	fake_driver_kick(&f->driver, 0);
+	virtio_device_recall(&f->device->base, 0);
+	fake_driver_run(&f->driver);
+	assert_int_equal(f->device->notified[0], 0);
+	virtio_mmio_resume(f->driver.mmio);
+	fake_driver_run(&f->driver); /* without another notification */
+	assert_int_equal(f->device->popped, 1);
+	assert_int_equal(f->driver.interrupts, 1);
+}
+
+/* Each chain makes the next one available, as a disk does that reads over its own ring. */
+static bool feeding_notify(struct virtio_device *device, unsigned queue)
+{
+	bool more = counter_notify(device, queue);
+
+	if (queue == 0)
+		device->queues[queue].avail->idx++;
+	return more || queue == 0;
+}
+
+static const struct virtio_device_ops feeding_ops = {.notify = feeding_notify, .destroy = counter_destroy};
+
+static void a_device_that_feeds_itself_stands_while_paused(void **state)
+{
+	struct fixture *f = *state;
+
+	f->device->base.ops = &feeding_ops;
+	fake_driver_start(&f->driver, MINIMUM);
+	offer_one(f, 0);
+	fake_driver_write(&f->driver, VIRTIO_MMIO_QUEUE_NOTIFY, 0);
+	for (unsigned i = 0; i < 50; i++)
+		assert_int_equal(loop_turn(f->driver.loop, 0), 0);
+	assert_true(f->device->notified[0] >= 50);
+	virtio_mmio_pause(f->driver.mmio);
+	f->device->notified[0] = 0;
+	fake_driver_run(&f->driver);
+	fake_driver_assert_idle(&f->driver);
+	assert_int_equal(f->device->notified[0], 0);
+	virtio_mmio_drain(f->driver.mmio); /* comes to an end */
+	assert_int_equal(f->device->notified[0], VIRTQ_SIZE_MAX);
+	virtio_mmio_resume(f->driver.mmio);
+	for (unsigned i = 0; i < 50; i++)
+		assert_int_equal(loop_turn(f->driver.loop, 0), 0);
+	assert_true(f->device->notified[0] >= VIRTQ_SIZE_MAX + 50);
+}
+
 /* threads */
 
 /* While its own code runs, nothing of the device changes: the register thread waits. */
@@ -292,6 +349,10 @@ int main(void)
 		cmocka_unit_test_setup_teardown(a_reset_takes_a_request_back, setup, teardown),
 		cmocka_unit_test_setup_teardown(
 			the_device_hears_of_a_reset_before_anything_else, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			a_paused_device_serves_nothing_until_it_resumes, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			a_device_that_feeds_itself_stands_while_paused, setup, teardown),
 		cmocka_unit_test_setup_teardown(registers_and_loop_run_at_once, setup, teardown),
 		cmocka_unit_test_setup_teardown(creation_that_fails_destroys_the_device, setup, teardown),
 	};

@@ -480,12 +480,24 @@ static void on_notify(void *context, uint32_t events)
 
 	(void)events;
 	transport_enter(&mmio->base);
-	if (device->queues[index].live) {
+	if (device->queues[index].live && !mmio->paused) {
 		count(&mmio->notifies);
 		if (device->ops->notify(device, index))
 			kick(mmio, index);
 	}
 	transport_leave(&mmio->base);
+}
+
+void virtio_mmio_pause(struct virtio_mmio *mmio)
+{
+	mmio->paused = true;
+}
+
+void virtio_mmio_resume(struct virtio_mmio *mmio)
+{
+	mmio->paused = false;
+	for (unsigned i = 0; i < mmio->device->queue_count; i++)
+		kick(mmio, i);
 }
 
 /* Edge-triggered: each write wakes the loop anew and the counter is never read, which saves a call a kick. */

@@ -63,6 +63,15 @@ void virtio_mmio_write(struct virtio_mmio *mmio, uint64_t offset, const void *da
 unsigned virtio_mmio_queue_count(const struct virtio_mmio *mmio);
 int virtio_mmio_notify_fd(const struct virtio_mmio *mmio, unsigned queue);
 
+/*
+ * Between the two, notifications are not served. The VM's pause stops its vCPUs, but a guest can make
+ * requests that bring about the next ones (a disk read over the ring it stands in), and these shall stop,
+ * too. What the host sends still goes into buffers that wait. Loop's thread.
+ */
+void virtio_mmio_pause(struct virtio_mmio *mmio);
+/* Each queue is looked at, whether it was notified meanwhile or not. */
+void virtio_mmio_resume(struct virtio_mmio *mmio);
+
 const char *virtio_mmio_name(const struct virtio_mmio *mmio);
 struct virtio_mmio_stats virtio_mmio_stats(const struct virtio_mmio *mmio);
 
@@ -70,7 +79,8 @@ struct virtio_mmio_stats virtio_mmio_stats(const struct virtio_mmio *mmio);
  * Snapshots (mmio_state.c). All on the loop's thread, while no vCPU runs.
  *
  * Serves all that waits in the queues, so that no request is in flight. A driver at fault gets then what it
- * would have got later.
+ * would have got later. Requests that bring about the next ones are not followed further than queues are long
+ * (VIRTQ_SIZE_MAX rounds): what they brought about waits for the restored guest.
  */
 void virtio_mmio_drain(struct virtio_mmio *mmio);
 /* Puts registers and queues of the transport, then what the device has of its own. */

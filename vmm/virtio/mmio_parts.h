@@ -29,6 +29,7 @@ struct virtio_mmio {
 	uint32_t config_generation;
 	bool reset_pending; /* the device has not been told yet */
 	bool complained;    /* one line of log for each transport is enough */
+	bool paused;	    /* notifications are left for the resumption; loop's thread only */
 
 	atomic_uint interrupt_status;
 	atomic_uint_fast64_t reads, writes, notifies, interrupts;

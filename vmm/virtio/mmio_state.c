@@ -25,14 +25,17 @@ struct virtio_identity virtio_mmio_identity(const struct virtio_mmio *mmio)
 	};
 }
 
-/* The guest adds nothing meanwhile, so each call brings the end nearer. */
+/*
+ * A queue that more waits in gets on by a chain at least each round, and holds VIRTQ_SIZE_MAX at most. Only a
+ * device that writes over the rings adds to them meanwhile.
+ */
 void virtio_mmio_drain(struct virtio_mmio *mmio)
 {
 	struct virtio_device *device = mmio->device;
 	bool more = true;
 
 	virtio_device_enter(device);
-	while (more) {
+	for (unsigned round = 0; more && round < VIRTQ_SIZE_MAX; round++) {
 		more = false;
 		for (unsigned i = 0; i < device->queue_count; i++)
 			if (device->queues[i].live && device->ops->notify(device, i))
