@@ -157,10 +157,11 @@ ssize_t io_receive_fds(int socket, void *data, size_t length, int *fds, size_t *
 	for (struct cmsghdr *head = CMSG_FIRSTHDR(&message); head; head = CMSG_NXTHDR(&message, head))
 		if (head->cmsg_level == SOL_SOCKET && head->cmsg_type == SCM_RIGHTS)
 			came += take_fds(head, fds, came, room);
-	if (came > room || (message.msg_flags & (MSG_CTRUNC | MSG_TRUNC))) {
+	/* An empty message looks like the end, and nobody takes fds from that. */
+	if (n == 0 || came > room || (message.msg_flags & (MSG_CTRUNC | MSG_TRUNC))) {
 		for (size_t i = 0; i < came && i < room; i++)
 			fd_close(&fds[i]);
-		return -EMSGSIZE;
+		return n == 0 ? 0 : -EMSGSIZE;
 	}
 	*count = came;
 	return n;

@@ -26,9 +26,9 @@ enum { IO_FDS_MAX = 8 }; /* fds in one message */
 /*
  * One message on a Unix socket with up to IO_FDS_MAX fds; never raises SIGPIPE.
  * Send: 0 or -errno (-EAGAIN when the socket is non-blocking and full); the fds stay the caller's.
- * Receive: bytes (0: the peer closed) or -errno; *count is room on entry and the number received on return;
- * fds arrive CLOEXEC and are the caller's. A message whose fds did not all fit is -EMSGSIZE and leaves none
- * open.
+ * Receive: bytes (0: the peer closed, or sent an empty message, whose fds are closed) or -errno; *count is
+ * room on entry and the number received on return; fds arrive CLOEXEC and are the caller's. A message whose
+ * fds did not all fit is -EMSGSIZE and leaves none open.
  */
 int io_send_fds(int socket, const void *data, size_t length, const int *fds, size_t count);
 ssize_t io_receive_fds(int socket, void *data, size_t length, int *fds, size_t *count);

@@ -135,6 +135,12 @@ static void fds_cross_a_socket_and_none_is_left_over(void **state)
 	count = 1;
 	assert_int_equal(io_receive_fds(pair[1], &byte, 1, got, &count), -EMSGSIZE);
 
+	/* An empty one is taken for the end: its fds are closed too. */
+	assert_int_equal(io_send_fds(pair[0], "", 0, sent, 3), 0);
+	count = 3;
+	assert_int_equal(io_receive_fds(pair[1], &byte, 1, got, &count), 0);
+	assert_int_equal(count, 0);
+
 	assert_int_equal(io_send_fds(pair[0], "x", 1, sent, IO_FDS_MAX + 1), -EINVAL);
 	fd_close(&pair[1]);
 	assert_int_equal(io_send_fds(pair[0], "x", 1, NULL, 0), -EPIPE);
