@@ -138,12 +138,29 @@ static void read_options(struct options *options, struct warnings *warnings)
 	options_parse(cmdline, options, warnings);
 }
 
+/*
+ * A balloon is told of free memory in blocks of at least 2^order pages. By itself Linux waits until 32 blocks
+ * of 4 MiB are free, which a guest of 128 MiB never has; 6.1 forgets what its command line says of it.
+ */
+static void report_small_blocks(void)
+{
+	static const char order[] = "5",
+			  path[] = "/sys/module/page_reporting/parameters/page_reporting_order";
+	int fd = open(path, O_WRONLY | O_CLOEXEC);
+
+	/* A kernel without it has nothing to be told. */
+	if (fd >= 0)
+		(void)!write(fd, order, strlen(order));
+	fd_close(&fd);
+}
+
 static void set_up_system(struct init *init)
 {
 	struct options options;
 	int r;
 
 	mounts_early(&init->warnings);
+	report_small_blocks();
 	open_stdio();
 	open_log();
 	read_options(&options, &init->warnings);
