@@ -20,9 +20,8 @@
  * is then out of range ends the VM). What a list has beyond BALLOON_REQUEST_PFNS, and a report beyond the
  * size of memory, is ignored. A writable part in a list, or a readable one in a report, sets
  * DEVICE_NEEDS_RESET. "actual" is what the driver says: any number, cut at the size of memory when it is told
- * to others. One round of the loop gives back at most BALLOON_ROUND_BYTES, and a request, in at most
- * BALLOON_ROUND_CALLS calls of the kernel, and those of one request; a longer report goes on in the next
- * round.
+ * to others. One round of the loop ends when BALLOON_ROUND_BYTES are given back or BALLOON_ROUND_CALLS calls
+ * of the kernel are made: a list that was begun before is served whole, a report goes on in the next round.
  */
 #ifndef VMM_VIRTIO_BALLOON_H
 #define VMM_VIRTIO_BALLOON_H
