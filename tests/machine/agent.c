@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * guest-init in a real guest, over the vmm's vsock socket: what no process on the host can show. Says TAP.
- * Usage: agent VMM KERNEL INITRD BASE
+ * Usage: agent VMM KERNEL INITRD BASE [OPTION-OF-VMM]...
  *
  * What runs in the guest are shell scripts; a case is a script, how it must end, and what it must print.
  * Longer than other files, because all its cases share one client and one list of scripts.
  */
 #include "common/frame.h"
 #include "common/io.h"
+#include "common/proto_vmm.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -27,11 +28,14 @@
 enum {
 	LIMIT_MS = 30000, /* for any frame, and for a VM's end */
 	OUTPUT_MAX = 8192,
+	OPTIONS_MAX = 8,
 	TRANSFER_BYTES = 4 << 20,
 };
 
 struct suite {
 	const char *vmm, *kernel, *initrd, *base;
+	char **options; /* further ones of the vmm, up to NULL */
+	int off;	/* its status when the guest was to power off */
 	int count, failed;
 	char folder[64], socket[96], hello_socket[96], serial[96];
 };
@@ -96,9 +100,9 @@ static const struct boot usual = {.disk = true, .vsock = true};
 static void exec_vmm(const struct suite *suite, const struct boot *boot)
 {
 	char base[256];
-	const char *argv[24] = {suite->vmm, "--kernel", suite->kernel, "--initrd", suite->initrd, "--mem",
-		"128M", "--log-level", "error", "--serial", suite->serial, "--cmdline",
-		boot->upper ? "loglevel=5 tinderbox.upper=/dev/vdb" : "loglevel=5"};
+	const char *argv[24 + OPTIONS_MAX] = {suite->vmm, "--kernel", suite->kernel, "--initrd",
+		suite->initrd, "--mem", "128M", "--log-level", "error", "--serial", suite->serial,
+		"--cmdline", boot->upper ? "loglevel=5 tinderbox.upper=/dev/vdb" : "loglevel=5"};
 	int n = 13;
 
 	snprintf(base, sizeof(base), "%s,ro", suite->base);
@@ -114,6 +118,8 @@ static void exec_vmm(const struct suite *suite, const struct boot *boot)
 		argv[n++] = "--vsock";
 		argv[n++] = suite->socket;
 	}
+	for (int i = 0; suite->options[i]; i++)
+		argv[n++] = suite->options[i];
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	execv(argv[0], (char *const *)argv);
 	perror(argv[0]);
@@ -508,7 +514,7 @@ static void test_shutdown(struct suite *suite, struct machine *machine)
 		"at shutdown a command has its grace", got);
 	status = wait_for_end(machine);
 	snprintf(got, sizeof(got), "status %d", status);
-	report(suite, status == 0, "then the guest powers off", got);
+	report(suite, status == suite->off, "then the guest powers off", got);
 }
 
 static void test_main_guest(struct suite *suite)
@@ -568,7 +574,7 @@ static void test_without_a_disk(struct suite *suite)
 			"commands are served from the initramfs, where there is no shell", got);
 		ask_for_shutdown(&machine, 0);
 	}
-	report(suite, wait_for_end(&machine) == 0, "such a guest powers off too", "another status");
+	report(suite, wait_for_end(&machine) == suite->off, "such a guest powers off too", "another status");
 }
 
 static bool make_file_system(const char *path)
@@ -642,15 +648,21 @@ int main(int argc, char **argv)
 {
 	struct suite suite = {0};
 
-	if (argc != 5) {
-		fprintf(stderr, "usage: agent VMM KERNEL INITRD BASE\n");
+	if (argc < 5 || argc > 5 + OPTIONS_MAX) {
+		fprintf(stderr, "usage: agent VMM KERNEL INITRD BASE [OPTION-OF-VMM]...\n");
 		return 2;
 	}
 	suite = (struct suite){.vmm = argv[1],
 		.kernel = argv[2],
 		.initrd = argv[3],
 		.base = argv[4],
+		.options = argv + 5,
+		.off = VMM_END_POWEROFF,
 		.folder = "/tmp/tinderbox-XXXXXX"};
+	/* Nothing powers off where no tree says what would: guest-init reboots. */
+	for (char **option = suite.options; *option; option++)
+		if (strcmp(*option, "mptable") == 0)
+			suite.off = VMM_END_REBOOT;
 	if (!mkdtemp(suite.folder)) {
 		perror(suite.folder);
 		return 1;
@@ -660,8 +672,8 @@ int main(int argc, char **argv)
 	snprintf(suite.serial, sizeof(suite.serial), "%s/serial", suite.folder);
 	signal(SIGPIPE, SIG_IGN);
 	test_main_guest(&suite);
-	test_signal(&suite, "poweroff from inside", "poweroff", 0);
-	test_signal(&suite, "reboot from inside", "reboot", 4);
+	test_signal(&suite, "poweroff from inside", "poweroff", suite.off);
+	test_signal(&suite, "reboot from inside", "reboot", VMM_END_REBOOT);
 	test_without_a_disk(&suite);
 	test_upper(&suite);
 	test_without_vsock(&suite);
