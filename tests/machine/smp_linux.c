@@ -66,7 +66,7 @@ static bool start(struct test *test, const char *cpus, const char *how, bool con
 /* The console from the guest's first line on. */
 static const char *guest_part(const struct test *test)
 {
-	const char *first = strstr(test->console, "smp: ");
+	const char *first = strstr(test->console, "guest: ");
 
 	return first ? first : test->console;
 }
@@ -76,7 +76,7 @@ static bool said(const struct test *test, const char *line)
 {
 	char text[NAME_MAX_SHOWN];
 
-	snprintf(text, sizeof(text), "smp: %s\r\n", line);
+	snprintf(text, sizeof(text), "guest: %s\r\n", line);
 	return strstr(test->console, text) != NULL;
 }
 
@@ -112,7 +112,7 @@ static void expect_topology(struct test *test, unsigned cpus)
 
 static void expect_no_warnings(struct test *test, unsigned cpus)
 {
-	const char *worst = strstr(test->console, "smp: warning");
+	const char *worst = strstr(test->console, "guest: warning");
 	char name[NAME_MAX_SHOWN];
 
 	snprintf(name, sizeof(name), "%u CPUs: the kernel complains of nothing", cpus);
@@ -125,9 +125,10 @@ static void expect_caches(struct test *test, unsigned cpus)
 	const char *wrong = NULL;
 	char name[NAME_MAX_SHOWN];
 
-	for (const char *at = test->console; (at = strstr(at, "smp: cpu ")); at++) {
+	for (const char *at = test->console; (at = strstr(at, "guest: cpu ")); at++) {
 		unsigned cpu, level, first, last;
-		int numbers = sscanf(at, "smp: cpu %u cache %u shared by %u-%u", &cpu, &level, &first, &last);
+		int numbers =
+			sscanf(at, "guest: cpu %u cache %u shared by %u-%u", &cpu, &level, &first, &last);
 
 		if (numbers < 3) /* of something else */
 			continue;
@@ -152,7 +153,7 @@ static void expect_work(struct test *test, unsigned cpus)
 	expect_said(test, cpus, "interrupt at 0 came");
 	snprintf(line, sizeof(line), "%u CPUs: a device's interrupt comes nowhere else", cpus);
 	suite_report(&test->suite,
-		!strstr(test->console, "smp: interrupt at") || !strstr(test->console, ", not at "), line,
+		!strstr(test->console, "guest: interrupt at") || !strstr(test->console, ", not at "), line,
 		"said: %s", guest_part(test));
 	snprintf(line, sizeof(line), "ends on %u", cpus - 1);
 	expect_said(test, cpus, line);
@@ -199,7 +200,7 @@ static void test_pauses(struct test *test)
 
 	if (!start(test, "8", "s", true, &machine, &console))
 		return;
-	suite_report(&test->suite, read_console(test, console, "smp: spins"), "8 CPUs are busy", "said: %s",
+	suite_report(&test->suite, read_console(test, console, "guest: spins"), "8 CPUs are busy", "said: %s",
 		guest_part(test));
 	while (i < PAUSES && machine_ask(&machine, VMM_PAUSE, &message) &&
 		machine_ask(&machine, VMM_RESUME, &message))
