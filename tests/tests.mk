@@ -48,3 +48,10 @@ check: deps
 	@$(MAKE) --no-print-directory -j$$(nproc) check-built
 check-built: $$(CHECK_NEEDS)
 	@tests/check $(BUILD)
+
+.PHONY: check-long check-long-built
+## make check-long  the suites of tests/suites-long.txt, which take too long for every day (LAB_LIMIT= seconds)
+check-long: deps
+	@$(MAKE) --no-print-directory -j$$(nproc) check-long-built
+check-long-built: $$(CHECK_NEEDS)
+	@TINDERBOX_SUITES=tests/suites-long.txt LAB_LIMIT=$${LAB_LIMIT:-14400} tests/check $(BUILD)

@@ -94,3 +94,23 @@ $(MACHINE_DIR)/balloon: $(BUILD)/san/tests/machine/balloon.o
 	@$(CC) $(SAN_LDFLAGS) -o $@ $^
 CHECK_NEEDS += $(MACHINE_DIR)/balloon $(BALLOON_INITRAMFS)
 machine-tests: $(MACHINE_DIR)/balloon $(BALLOON_INITRAMFS)
+
+# Hostile guests: one freestanding program, told by its command line what to attack, and who watches the vmm it runs in.
+HOSTILE_DIR := $(MACHINE_DIR)/hostile_guest
+HOSTILE_OBJS := $(patsubst tests/machine/hostile/%,$(HOSTILE_DIR)/%.o,$(wildcard tests/machine/hostile/*.c tests/machine/hostile/*.s))
+HOSTILE_CFLAGS := $(BASE_CFLAGS) -O2 -ffreestanding -fno-pic -fno-pie -mno-red-zone -mgeneral-regs-only -fno-stack-protector \
+	-fcf-protection=none -fno-asynchronous-unwind-tables -fno-tree-loop-distribute-patterns
+$(HOSTILE_DIR)/%.o: tests/machine/hostile/%
+	@mkdir -p $(@D)
+	@echo "  CC guest $<"
+	@$(CC) $(HOSTILE_CFLAGS) -c -o $@ $<
+$(MACHINE_DIR)/hostile.elf: $(HOSTILE_OBJS)
+	@echo "  LD $@"
+	@$(CC) -nostdlib -static -no-pie -Wl,-N -Wl,--no-warn-rwx-segments -Wl,-Ttext=0x100000 -Wl,--build-id=none -Wl,-z,noexecstack -o $@ $^
+LINT_SRCS += tests/machine/hostile.c tests/machine/hostile_vm.c $(wildcard tests/machine/hostile/*.c)
+$(MACHINE_DIR)/hostile: $(BUILD)/san/tests/machine/hostile.o $(BUILD)/san/tests/machine/hostile_vm.o $(COMMON_SRCS:%.c=$(BUILD)/san/%.o)
+	@mkdir -p $(@D)
+	@echo "  LD $@"
+	@$(CC) $(SAN_LDFLAGS) -o $@ $^
+CHECK_NEEDS += $(MACHINE_DIR)/hostile $(MACHINE_DIR)/hostile.elf
+machine-tests: $(MACHINE_DIR)/hostile $(MACHINE_DIR)/hostile.elf
