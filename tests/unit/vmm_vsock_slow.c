@@ -31,7 +31,7 @@ static void a_slow_reader_holds_the_guest_back(void **state)
 		host_read(f, stream, CHUNK);
 		guest_receive(f);
 	}
-	assert_int_equal(guest_credit(stream), VSOCK_BUFFER); /* told of it without being asked */
+	assert_true(guest_credit(stream) >= VSOCK_BUFFER / 2); /* told of it without being asked */
 	guest_send(f, stream, CHUNK);
 	assert_false(host_read(f, stream, UINT32_MAX));
 	assert_int_equal(stream->host_read, stream->sent);
@@ -118,7 +118,9 @@ static void updates_come_in_time_and_not_too_often(void **state)
 			updates++;
 		}
 	}
-	assert_true(updates >= 32 && updates <= 64); /* about one for each half of the buffer */
+	assert_true(
+		updates >= 4 * 1024 * 1024 / VSOCK_BUFFER &&
+		updates <= 4 * 1024 * 1024 / (VSOCK_BUFFER / 2)); /* about one for each half of the buffer */
 }
 
 static void what_was_sent_before_a_close_arrives(void **state)

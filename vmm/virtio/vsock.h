@@ -27,7 +27,7 @@ struct virtio_device;
 enum {
 	VSOCK_QUEUE_SIZE = 128,
 	VSOCK_CONNECTIONS_MAX = 256,
-	VSOCK_BUFFER = 128 * 1024,    /* buf_alloc: bytes from the guest we hold for each connection */
+	VSOCK_BUFFER = 256 * 1024,    /* buf_alloc: bytes from the guest we hold for each connection */
 	VSOCK_PACKET_MAX = 64 * 1024, /* payload of one packet, either way */
 	VSOCK_RESETS_MAX = 128,	      /* RSTs without a connection that wait for an rx buffer */
 };
