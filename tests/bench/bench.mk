@@ -15,7 +15,7 @@ bench-boot: all kernel images lab-prepare $(BENCH_BINS)
 
 ## make bench-exits  VM exits from vmm's start to the agent's hello, by reason and device
 bench-exits: all kernel images lab-prepare
-	@$(call where-kvm-is,300,tests/bench/exits)
+	@$(call where-kvm-is,600,tests/bench/exits)
 
 ## make bench-rehearsal  warm request to first byte, with and without the daemon's rehearsal
 bench-rehearsal: all kernel images lab-prepare $(BUILD)/bench/first_byte
