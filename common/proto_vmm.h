@@ -38,6 +38,13 @@ enum vmm_message_type {
 	 * since the start (all bytes); -ENODEV: no balloon; -EINVAL: more than the guest's memory.
 	 */
 	VMM_BALLOON = 7,
+	/*
+	 * Of a paused VM: its state and its memory into the two fds (SCM_RIGHTS, in this order): regular
+	 * files or memfds, open for writing, empty, not one and the same. Nothing else is served meanwhile,
+	 * and nothing is synced. Reply: arg0 bytes of state, arg1 bytes of memory that are no holes. -EBUSY:
+	 * it is not paused; any other error: text says why, and the files are empty.
+	 */
+	VMM_SAVE = 8,
 
 	/* events */
 	VMM_EVENT_STATE = 64, /* arg0: enum vmm_state; when ended, arg1: enum vmm_end, text: the reason */

@@ -90,10 +90,11 @@ static int check_numbers(const struct config *config, char *error)
 {
 	struct {
 		const char *name, *file;
-	} files[7 + CONFIG_DISKS_MAX] = {{"kernel", config->kernel}, {"initrd", config->initrd},
+	} files[9 + CONFIG_DISKS_MAX] = {{"kernel", config->kernel}, {"initrd", config->initrd},
 		{"serial", config->serial}, {"control", config->control}, {"kvm", config->kvm},
-		{"stats", config->stats_file}, {"net", config->net.tap}};
-	unsigned count = 7;
+		{"stats", config->stats_file}, {"net", config->net.tap}, {"restore", config->restore.state},
+		{"restore", config->restore.memory}};
+	unsigned count = 9;
 
 	for (unsigned i = 0; i < config->disk_count; i++, count++) {
 		files[count].name = "disk";
@@ -111,7 +112,7 @@ static int check_numbers(const struct config *config, char *error)
 	return 0;
 }
 
-static bool was_given(const char *name, const unsigned *counts)
+bool config_was_given(const char *name, const unsigned *counts)
 {
 	for (unsigned i = 0; i < CONFIG_OPTION_COUNT; i++)
 		if (strcmp(config_options[i].name, name) == 0)
@@ -131,21 +132,25 @@ static size_t cmdline_room(const struct config *config)
 }
 
 /* What no option alone can see. */
-static int check_whole(const struct config *config, const unsigned *counts, char *error)
+static int check_whole(struct config *config, const unsigned *counts, char *error)
 {
 	char line[CONFIG_CMDLINE_MAX], memory[CONFIG_SIZE_TEXT];
 
-	if (config->kernel == NULL)
+	if (config_check_restore(config, counts, error) < 0)
+		return -EINVAL;
+	if (config->kernel == NULL && !config->restore.wanted)
 		return config_refuse(
 			error, "--kernel is missing; write --kernel PATH with an uncompressed vmlinux");
-	if (was_given("vsock-cid", counts) && !config_has_vsock(config))
+	if (config->paused && config->control == NULL)
+		return config_refuse(error, "--paused: nobody could resume the guest; add --control PATH");
+	if (config_was_given("vsock-cid", counts) && !config_has_vsock(config))
 		return config_refuse(
 			error, "--vsock-cid is of no use alone; add --vsock PATH or --control PATH");
 	if (config->vsock != NULL && config->control != NULL && strcmp(config->vsock, config->control) == 0)
 		return config_refuse(error,
 			"--vsock and --control are both " CONFIG_SHOWN "; give each a path of its own",
 			config->vsock);
-	if (config->balloon_target > config->memory) {
+	if (config->balloon_target > config->memory && !config->restore.wanted) {
 		config_format_size(config->memory, memory);
 		return config_refuse(error,
 			"--balloon wants more than the %s of --mem; give less, or more memory", memory);

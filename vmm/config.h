@@ -50,10 +50,17 @@ struct config_net {
 	uint8_t mac[ETH_ALEN];
 };
 
+struct config_restore {
+	bool wanted;
+	char state[PATH_MAX], memory[PATH_MAX]; /* or fd:N */
+};
+
 /* A file is a path or "fd:N", as io_open_arg takes it. */
 struct config {
-	enum config_action action; /* when not CONFIG_RUN, nothing else counts */
-	const char *kernel;
+	enum config_action action;     /* when not CONFIG_RUN, nothing else counts */
+	struct config_restore restore; /* in place of kernel, initrd and cmdline */
+	bool paused;
+	const char *kernel;  /* NULL: restore */
 	const char *initrd;  /* NULL: none */
 	const char *cmdline; /* the user's part; NULL: none. See config_kernel_cmdline */
 	struct config_disk disks[CONFIG_DISKS_MAX]; /* vda, vdb, ... */
@@ -61,6 +68,7 @@ struct config {
 	struct config_net net;
 	const char *vsock; /* path of the listening Unix socket; NULL: none */
 	uint32_t vsock_cid;
+	/* 0, with restore: not given, so it is the snapshot's; vm_snapshot_open completes them, and boot */
 	uint64_t memory; /* bytes; LAYOUT_MEMORY_MIN..LAYOUT_MEMORY_MAX */
 	unsigned cpus;
 	bool balloon;

@@ -73,7 +73,7 @@ void config_help(char *text)
 	size_t length = 0;
 
 	append(text, &length,
-		"usage: vmm --kernel PATH|fd:N [option]...\n\n"
+		"usage: vmm --kernel PATH|fd:N | --restore DIR [option]...\n\n"
 		"Runs one Linux guest on KVM until it ends. --name=value is the same as --name value;\n"
 		"fd:N is a file that the parent process has opened.\n\n"
 		"  %-34s %-9s %s\n",

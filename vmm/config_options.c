@@ -304,12 +304,31 @@ static int take_version(
 	return 0;
 }
 
+static int take_paused(
+	const struct config_option *option, struct config *config, const char *value, char *error)
+{
+	(void)option;
+	(void)value;
+	(void)error;
+	config->paused = true;
+	return 0;
+}
+
 const struct config_option config_options[CONFIG_OPTION_COUNT] = {
 	{.name = "kernel",
 		.value = "PATH|fd:N",
 		.most = 1,
 		.take = take_kernel,
-		.text = "the guest's kernel, an uncompressed x86-64 vmlinux; must be given"},
+		.text = "the guest's kernel, an uncompressed x86-64 vmlinux; must be given, or --restore"},
+	{.name = "restore",
+		.value = "DIR|STATE,memory=MEMORY",
+		.most = 1,
+		.take = config_take_restore,
+		.text = "a snapshot in place of a kernel: DIR/state and DIR/memory, or each a PATH or fd:N"},
+	{.name = "paused",
+		.most = 1,
+		.take = take_paused,
+		.text = "the guest stands at first, until the control socket resumes it"},
 	{.name = "initrd",
 		.value = "PATH|fd:N",
 		.most = 1,
@@ -346,8 +365,8 @@ const struct config_option config_options[CONFIG_OPTION_COUNT] = {
 		.value = "TAP|fd:N|none[,mac=MAC]",
 		.most = 1,
 		.take = config_take_net,
-		.text = "a network device: an existing tap, or a link that is down; its address is made of "
-			"the tap's name unless given"},
+		.text = "a network device: an existing tap, or a link that is down; its MAC comes from "
+			"the tap's name"},
 	{.name = "mem",
 		.kind = CONFIG_SIZE,
 		.value = "SIZE",

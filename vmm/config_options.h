@@ -19,7 +19,7 @@
 /* A device without a tree: size, address, IRQ (Documentation/admin-guide/kernel-parameters.txt). */
 #define CONFIG_CMDLINE_DEVICE "virtio_mmio.device"
 
-enum { CONFIG_OPTION_COUNT = 18, CONFIG_SIZE_TEXT = 24 };
+enum { CONFIG_OPTION_COUNT = 20, CONFIG_SIZE_TEXT = 24 };
 
 /* What the limits of an option mean. */
 enum config_kind {
@@ -53,6 +53,15 @@ void config_format_size(uint64_t bytes, char text[CONFIG_SIZE_TEXT]);
 /* config_net.c: the value of --net. */
 int config_take_net(
 	const struct config_option *option, struct config *config, const char *value, char *error);
+
+/* config_restore.c: the value of --restore, and what contradicts it. */
+int config_take_restore(
+	const struct config_option *option, struct config *config, const char *value, char *error);
+/* counts: how often each option was given. 0, or -EINVAL with the sentence. */
+int config_check_restore(struct config *config, const unsigned *counts, char *error);
+
+/* True when the option of that name was given. */
+bool config_was_given(const char *name, const unsigned *counts);
 
 /* The number of "fd:N"; -ENOENT when the text is a path, -EINVAL when N is not a number. */
 int config_file_number(const char *file);

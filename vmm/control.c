@@ -12,6 +12,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+enum { FDS_MAX = 2 }; /* that a request may bring */
+
 /* A request that was accepted and not answered yet. */
 struct pending {
 	struct control *control;
@@ -200,10 +202,33 @@ static int serve_net(struct control *control, const struct vmm_message *request,
 	return -EINVAL;
 }
 
-static bool is_valid(const struct vmm_message *request, ssize_t length, int fd)
+static void serve_save(struct control *control, const struct vmm_message *request, int *fds)
+{
+	struct vmm_message message = {.type = VMM_SAVE | VMM_REPLY, .sequence = request->sequence};
+
+	message.status = control->ops->save(
+		control->context, fds[0], fds[1], &message.arg0, &message.arg1, message.text);
+	for (unsigned i = 0; i < FDS_MAX; i++)
+		fd_close(&fds[i]);
+	send_message(control, &message, -1);
+}
+
+static bool fds_fit(uint32_t type, size_t fds)
+{
+	switch (type) {
+	case VMM_NET:
+		return fds <= 1;
+	case VMM_SAVE:
+		return fds == 2;
+	default:
+		return fds == 0;
+	}
+}
+
+static bool is_valid(const struct vmm_message *request, ssize_t length, size_t fds)
 {
 	return length == (ssize_t)sizeof(*request) && request->reserved == 0 && request->sequence != 0 &&
-	       (fd < 0 || request->type == VMM_NET);
+	       fds_fit(request->type, fds);
 }
 
 static void refuse(struct control *control, const struct vmm_message *request)
@@ -212,8 +237,8 @@ static void refuse(struct control *control, const struct vmm_message *request)
 	drop_peer(control);
 }
 
-/* fd: -1, or one that came with it, for the requests that may bring one. */
-static void serve(struct control *control, const struct vmm_message *request, int fd)
+/* fds: as many as the request may bring; the others are -1. Takes them over. */
+static void serve(struct control *control, const struct vmm_message *request, int fds[FDS_MAX])
 {
 	int r;
 
@@ -239,11 +264,14 @@ static void serve(struct control *control, const struct vmm_message *request, in
 		control->ops->kill(control->context);
 		break;
 	case VMM_NET:
-		r = serve_net(control, request, fd);
+		r = serve_net(control, request, fds[0]);
 		reply(control, request->type, request->sequence, r, -1);
 		break;
 	case VMM_BALLOON:
 		serve_balloon(control, request);
+		break;
+	case VMM_SAVE:
+		serve_save(control, request, fds);
 		break;
 	default:
 		refuse(control, request);
@@ -254,23 +282,24 @@ static void handle_peer(void *context, uint32_t events)
 {
 	struct control *control = context;
 	struct vmm_message request = {0};
-	int fd = -1;
-	size_t fds = 1;
-	ssize_t n = io_receive_fds(control->peer, &request, sizeof(request), &fd, &fds);
+	int fds[FDS_MAX] = {-1, -1};
+	size_t count = FDS_MAX;
+	ssize_t n = io_receive_fds(control->peer, &request, sizeof(request), fds, &count);
 
 	(void)events;
 	if (n == -EAGAIN)
 		return;
-	/* -EMSGSIZE: longer than a message, or with several fds. */
-	if (n == -EMSGSIZE || (n > 0 && !is_valid(&request, n, fd))) {
-		fd_close(&fd);
-		refuse(control, &request);
-	} else if (n <= 0) {
-		fd_close(&fd);
-		drop_peer(control);
-	} else {
-		serve(control, &request, fd);
+	if (n > 0 && is_valid(&request, n, count)) {
+		serve(control, &request, fds);
+		return;
 	}
+	for (unsigned i = 0; i < FDS_MAX; i++)
+		fd_close(&fds[i]);
+	/* -EMSGSIZE: longer than a message, or with more fds than any may have. */
+	if (n > 0 || n == -EMSGSIZE)
+		refuse(control, &request);
+	else
+		drop_peer(control);
 }
 
 /* Takes the fd over, on failure too. */

@@ -37,6 +37,12 @@ struct control_ops {
 	int (*net)(void *context, bool up, int fd);
 	/* Sets the target unless it is VMM_BALLOON_ASK, then fills what VMM_BALLOON answers. 0 or -errno. */
 	int (*balloon)(void *context, uint64_t target, struct balloon_status *status);
+	/*
+	 * Saves into fds that stay the caller's. 0 with the bytes written; -errno with words in why
+	 * (VMM_MESSAGE_TEXT bytes).
+	 */
+	int (*save)(void *context, int state, int memory, uint64_t *state_bytes, uint64_t *memory_bytes,
+		char *why);
 };
 
 struct control;

@@ -22,6 +22,8 @@ static const struct purpose kernel_purpose = {
 	"kernel", O_RDONLY | O_NONBLOCK, "for reading", "change its mode or owner"};
 static const struct purpose initrd_purpose = {
 	"initrd", O_RDONLY | O_NONBLOCK, "for reading", "change its mode or owner"};
+static const struct purpose restore_purpose = {
+	"restore", O_RDONLY | O_NONBLOCK, "for reading", "change its mode or owner"};
 static const struct purpose shared_disk_purpose = {
 	"disk", O_RDONLY | O_NONBLOCK, "for reading", "change its mode or owner"};
 static const struct purpose private_disk_purpose = {
@@ -129,7 +131,7 @@ static int explain_tap(const char *tap, int r, char *error)
 	case -EPERM:
 		return reason_set(error, FILES_ERROR_MAX, r,
 			"--net " CONFIG_SHOWN " belongs to another user; make it anew for this one: ip "
-					      "tuntap add %s mode tap user %u",
+			"tuntap add %s mode tap user %u",
 			tap, tap, user);
 	case -EBUSY:
 		return reason_set(error, FILES_ERROR_MAX, r,
@@ -222,6 +224,22 @@ static int open_stats(const struct config *config, struct files *files, char *er
 	return 0;
 }
 
+static int open_guest(const struct config *config, struct files *files, char *error)
+{
+	int r = 0;
+
+	if (config->restore.wanted) {
+		r = open_file(&restore_purpose, config->restore.state, &files->restore_state, error);
+		return r < 0 ? r
+			     : open_file(&restore_purpose, config->restore.memory, &files->restore_memory,
+				       error);
+	}
+	r = open_file(&kernel_purpose, config->kernel, &files->kernel, error);
+	if (r == 0 && config->initrd != NULL)
+		r = open_file(&initrd_purpose, config->initrd, &files->initrd, error);
+	return r;
+}
+
 static void forget_all(struct files *files)
 {
 	memset(files, -1, sizeof(*files)); /* each is an int of -1 */
@@ -232,9 +250,7 @@ int files_open(const struct config *config, struct files *files, char *error)
 	int r;
 
 	forget_all(files);
-	r = open_file(&kernel_purpose, config->kernel, &files->kernel, error);
-	if (r == 0 && config->initrd != NULL)
-		r = open_file(&initrd_purpose, config->initrd, &files->initrd, error);
+	r = open_guest(config, files, error);
 	for (unsigned i = 0; r == 0 && i < config->disk_count; i++)
 		r = open_disk(&config->disks[i], &files->disks[i], error);
 	if (r == 0 && config->net.tap[0] != '\0')
@@ -259,6 +275,8 @@ void files_close(struct files *files)
 {
 	close_file(&files->kernel);
 	close_file(&files->initrd);
+	close_file(&files->restore_state);
+	close_file(&files->restore_memory);
 	for (unsigned i = 0; i < CONFIG_DISKS_MAX; i++)
 		close_file(&files->disks[i]);
 	close_file(&files->tap);

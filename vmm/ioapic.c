@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "vmm/ioapic.h"
+#include "vmm/state.h"
 #include <errno.h>
 #include <string.h>
 
@@ -45,20 +46,27 @@ void ioapic_finish(struct ioapic *ioapic)
 	ioapic->count = 0;
 }
 
-static void route_pin(struct ioapic *ioapic, unsigned pin)
+/* The route is made from the entry `routed`. */
+static void make_route(struct ioapic *ioapic, unsigned pin)
 {
-	struct ioapic_pin *state = &ioapic->pins[pin];
-	uint64_t entry = state->entry;
+	uint64_t entry = ioapic->pins[pin].routed;
 	uint64_t address = MSI_ADDRESS | (entry >> ENTRY_DESTINATION_SHIFT) << MSI_DESTINATION_SHIFT;
 
-	if (state->has_route && state->routed == entry)
-		return;
-	state->has_route = true;
-	state->routed = entry;
 	if (entry & ENTRY_LOGICAL)
 		address |= MSI_LOGICAL;
 	ioapic->ops->route(ioapic->context, pin, address,
 		(uint32_t)(entry & (ENTRY_VECTOR | ENTRY_DELIVERY_MODE)) | MSI_ASSERT);
+}
+
+static void route_pin(struct ioapic *ioapic, unsigned pin)
+{
+	struct ioapic_pin *state = &ioapic->pins[pin];
+
+	if (state->has_route && state->routed == state->entry)
+		return;
+	state->has_route = true;
+	state->routed = state->entry;
+	make_route(ioapic, pin);
 }
 
 static void write_entry(struct ioapic *ioapic, unsigned pin, bool high, uint32_t value)
@@ -146,5 +154,50 @@ void ioapic_raise(struct ioapic *ioapic, unsigned pin)
 		ioapic->pins[pin].latched = true;
 	else
 		ioapic->ops->raise(ioapic->context, pin);
+	pthread_mutex_unlock(&ioapic->lock);
+}
+
+void ioapic_save(struct ioapic *ioapic, struct state_writer *state)
+{
+	pthread_mutex_lock(&ioapic->lock);
+	state_put_u32(state, ioapic->count);
+	state_put_u32(state, ioapic->select);
+	state_put_u32(state, ioapic->id);
+	for (unsigned i = 0; i < ioapic->count; i++) {
+		state_put_u64(state, ioapic->pins[i].entry);
+		state_put_u64(state, ioapic->pins[i].routed);
+		state_put_bool(state, ioapic->pins[i].has_route);
+		state_put_bool(state, ioapic->pins[i].latched);
+	}
+	pthread_mutex_unlock(&ioapic->lock);
+}
+
+static void load_pin(struct ioapic *ioapic, unsigned pin, struct state_reader *state)
+{
+	struct ioapic_pin *to = &ioapic->pins[pin];
+
+	to->entry = state_get_u64(state);
+	to->routed = state_get_u64(state);
+	to->has_route = state_get_bool(state);
+	to->latched = state_get_bool(state);
+	/* A route was made while the pin was unmasked; an edge is latched while it is masked. */
+	if ((to->entry & ~ENTRY_WRITABLE) || (to->routed & ~ENTRY_WRITABLE) ||
+		(to->routed & IOAPIC_ENTRY_MASKED) || (!to->has_route && to->routed) ||
+		(!(to->entry & IOAPIC_ENTRY_MASKED) &&
+			(to->latched || !to->has_route || to->routed != to->entry)))
+		state_refuse(state);
+	else if (to->has_route && !state->error)
+		make_route(ioapic, pin);
+}
+
+void ioapic_load(struct ioapic *ioapic, struct state_reader *state)
+{
+	pthread_mutex_lock(&ioapic->lock);
+	if (state_get_u32(state) != ioapic->count)
+		state_refuse(state);
+	ioapic->select = state_get_count(state, UINT8_MAX);
+	ioapic->id = state_get_count(state, ID_MASK);
+	for (unsigned i = 0; i < ioapic->count; i++)
+		load_pin(ioapic, i, state);
 	pthread_mutex_unlock(&ioapic->lock);
 }

@@ -18,6 +18,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct state_reader;
+struct state_writer;
+
 enum {
 	IOAPIC_PINS_MAX = 24,
 	IOAPIC_REGSEL = 0x00, /* offsets of its two registers */
@@ -58,6 +61,14 @@ void ioapic_finish(struct ioapic *ioapic);
 
 void ioapic_read(struct ioapic *ioapic, uint64_t offset, void *data, uint32_t length);
 void ioapic_write(struct ioapic *ioapic, uint64_t offset, const void *data, uint32_t length);
+
+/*
+ * Snapshots, while no vCPU runs. load is for one that no guest has seen: it makes the routes that were in
+ * effect, and refuses through the reader another number of pins and entries that a guest could not have
+ * written.
+ */
+void ioapic_save(struct ioapic *ioapic, struct state_writer *state);
+void ioapic_load(struct ioapic *ioapic, struct state_reader *state);
 
 /* One edge on a line; a pin that does not exist is ignored. */
 void ioapic_raise(struct ioapic *ioapic, unsigned pin);

@@ -17,7 +17,7 @@ static void set_route(void *context, unsigned pin, uint64_t address, uint32_t da
 	if (i == irq->route_count)
 		irq->route_count++;
 	irq->routes[i] = (struct kvm_route){.gsi = pin, .address = address, .data = data};
-	if (kvm_set_routes(irq->vm, irq->routes, irq->route_count) < 0)
+	if (irq->vm >= 0 && kvm_set_routes(irq->vm, irq->routes, irq->route_count) < 0)
 		irq->fault(irq->context, "KVM refused an interrupt route");
 }
 
@@ -51,14 +51,12 @@ int irq_init(struct irq *irq, unsigned lines, void (*fault)(void *context, const
 
 int irq_attach(struct irq *irq, int vm)
 {
-	irq->vm = vm;
-	for (unsigned i = 0; i < irq->lines; i++) {
-		int r = kvm_add_irqfd(vm, i, irq->eventfds[i]);
+	int r = irq->route_count > 0 ? kvm_set_routes(vm, irq->routes, irq->route_count) : 0;
 
-		if (r < 0)
-			return r;
-	}
-	return 0;
+	irq->vm = vm;
+	for (unsigned i = 0; r == 0 && i < irq->lines; i++)
+		r = kvm_add_irqfd(vm, i, irq->eventfds[i]);
+	return r;
 }
 
 void irq_finish(struct irq *irq)

@@ -12,7 +12,7 @@
 #include "vmm/kvm.h"
 
 struct irq {
-	int vm; /* KVM's fd, the caller's */
+	int vm; /* KVM's fd, the caller's; -1 until irq_attach */
 	unsigned lines;
 	int eventfds[IOAPIC_PINS_MAX];
 	struct kvm_route routes[IOAPIC_PINS_MAX];
@@ -27,7 +27,8 @@ extern const struct ioapic_ops irq_ioapic_ops;
 /* lines: at most IOAPIC_PINS_MAX. 0, -EINVAL, or -errno of eventfd. */
 int irq_init(
 	struct irq *irq, unsigned lines, void (*fault)(void *context, const char *reason), void *context);
-/* Binds the eventfds to GSIs: the last thing in setting up a VM. 0 or -errno. */
+/* Binds the eventfds to GSIs: the last thing in setting up a VM. Routes that were made before (of a snapshot)
+ * take effect now, all in one call. 0 or -errno. */
 int irq_attach(struct irq *irq, int vm);
 /* Takes a zeroed one too; the VM may be gone already. */
 void irq_finish(struct irq *irq);

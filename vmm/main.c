@@ -5,6 +5,7 @@
 #include "vmm/config.h"
 #include "vmm/files.h"
 #include "vmm/vm.h"
+#include "vmm/vm_snapshot.h"
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -21,18 +22,24 @@ static int print_text(const struct config *config)
 	return io_write_all(STDOUT_FILENO, text, strlen(text)) < 0 ? VMM_END_SETUP : 0;
 }
 
-static int run(const struct config *config)
+static int run(struct config *config)
 {
 	char error[FILES_ERROR_MAX];
 	struct files files;
+	struct vm_snapshot *snapshot = NULL;
 	struct vm *vm = NULL;
-	int status = VMM_END_SETUP;
+	int status = VMM_END_SETUP, r = 0;
 
 	if (files_open(config, &files, error) < 0) {
 		log_error("%s", error);
 		return VMM_END_SETUP;
 	}
-	if (vm_create(config, &files, &vm) == 0)
+	if (config->restore.wanted)
+		r = vm_snapshot_open(config, &files, &snapshot);
+	if (r == 0)
+		r = vm_create(config, &files, snapshot, &vm);
+	vm_snapshot_close(snapshot);
+	if (r == 0)
 		status = (int)vm_run(vm);
 	vm_destroy(vm);
 	files_close(&files);
@@ -47,6 +54,8 @@ int main(int argc, char *argv[])
 	log_init("vmm", LOG_LEVEL_INFO);
 	/* A reader that is gone is an error of write, for whoever wrote. */
 	signal(SIGPIPE, SIG_IGN);
+	/* So is a file that may grow no further. */
+	signal(SIGXFSZ, SIG_IGN);
 	/* In the background, input from the terminal is refused: that is no reason to stop the guest. */
 	signal(SIGTTIN, SIG_IGN);
 	if (config_parse(argc, argv, &config, error) < 0) {

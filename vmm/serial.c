@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "vmm/serial.h"
+#include "vmm/state.h"
 #include <errno.h>
 #include <linux/serial_reg.h>
 #include <poll.h>
@@ -224,4 +225,39 @@ size_t serial_input(struct serial *serial, const uint8_t *data, size_t length)
 	n = put_fifo(serial, data, length);
 	pthread_mutex_unlock(&serial->lock);
 	return n;
+}
+
+void serial_save(struct serial *serial, struct state_writer *state)
+{
+	pthread_mutex_lock(&serial->lock);
+	state_put_u8(state, serial->divisor_low);
+	state_put_u8(state, serial->divisor_high);
+	state_put_u8(state, serial->interrupt_enable);
+	state_put_u8(state, serial->fifo_control);
+	state_put_u8(state, serial->line_control);
+	state_put_u8(state, serial->modem_control);
+	state_put_u8(state, serial->scratch);
+	state_put_u32(state, serial->fifo_count);
+	for (unsigned i = 0; i < serial->fifo_count; i++)
+		state_put_u8(state, serial->fifo[(serial->fifo_start + i) % SERIAL_FIFO]);
+	pthread_mutex_unlock(&serial->lock);
+}
+
+void serial_load(struct serial *serial, struct state_reader *state)
+{
+	pthread_mutex_lock(&serial->lock);
+	serial->divisor_low = state_get_u8(state);
+	serial->divisor_high = state_get_u8(state);
+	serial->interrupt_enable = state_get_u8(state);
+	serial->fifo_control = state_get_u8(state);
+	serial->line_control = state_get_u8(state);
+	serial->modem_control = state_get_u8(state);
+	serial->scratch = state_get_u8(state);
+	flush_fifo(serial);
+	serial->fifo_count = state_get_count(state, SERIAL_FIFO);
+	state_get_bytes(state, serial->fifo, serial->fifo_count);
+	if ((serial->interrupt_enable & ~INTERRUPTS) ||
+		(serial->modem_control & ~(MODEM_LOOP_MASK | UART_MCR_LOOP)))
+		state_refuse(state);
+	pthread_mutex_unlock(&serial->lock);
 }

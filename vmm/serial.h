@@ -16,6 +16,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct state_reader;
+struct state_writer;
+
 enum { SERIAL_FIFO = 64 };
 
 struct serial {
@@ -36,6 +39,11 @@ void serial_finish(struct serial *serial);
 /* The eight ports. Any width but one byte reads all-ones and writes nothing. On a vCPU's thread. */
 void serial_read(struct serial *serial, uint64_t offset, void *data, uint32_t length);
 void serial_write(struct serial *serial, uint64_t offset, const void *data, uint32_t length);
+
+/* Snapshots, while no vCPU runs: registers and what waits to be received. load refuses through the reader
+ * what a guest could not have written. */
+void serial_save(struct serial *serial, struct state_writer *state);
+void serial_load(struct serial *serial, struct state_reader *state);
 
 /* Bytes for the guest; returns how many found room. Any thread. */
 size_t serial_input(struct serial *serial, const uint8_t *data, size_t length);

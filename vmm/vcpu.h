@@ -77,10 +77,18 @@ struct vcpu_features;
 int vcpu_features_create(const struct kvm *kvm, struct vcpu_features **out);
 void vcpu_features_destroy(struct vcpu_features *features);
 
+struct kvm_cpuid2;
+/* What vCPU `id` of `cpus` gets; cpuid has room for CPUID_ENTRIES_MAX entries. */
+void vcpu_features_adapt(
+	const struct vcpu_features *features, unsigned id, unsigned cpus, struct kvm_cpuid2 *cpuid);
+
 /* CPUID and model-specific registers; cpus: how many the VM has. 0 or -errno. */
 int vcpu_set_features(struct vcpu *vcpu, const struct vcpu_features *features, unsigned cpus);
 /* Registers for the first instruction. The other vCPUs wait for the first to start them. 0 or -errno. */
 int vcpu_set_entry(struct vcpu *vcpu, const struct boot_state *state);
+
+/* Tells the guest's watchdogs, if it has kvm-clock, that it stood for a while. While it stands. */
+void vcpu_excuse_pause(const struct vcpu *vcpu);
 
 /* Where the guest is; 0 when KVM does not say. On the vCPU's thread, or while it stands. */
 uint64_t vcpu_program_counter(const struct vcpu *vcpu);

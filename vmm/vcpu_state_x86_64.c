@@ -9,6 +9,7 @@
 #include "vmm/vcpu_state_x86_64.h"
 #include "vmm/msrs_x86_64.h"
 #include "vmm/reason.h"
+#include "vmm/vcpu.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -195,6 +196,24 @@ static int set_tsc(int vcpu, uint64_t now, const struct vcpu_state *state, char 
 		     : 0;
 }
 
+int vcpu_state_get_clock(int vm, uint64_t *clock, char *why)
+{
+	struct kvm_clock_data data = {0};
+	int r = call(vm, KVM_GET_CLOCK, &data);
+
+	*clock = data.clock;
+	return r < 0 ? reason_set(why, VCPU_STATE_WHY_MAX, r, "KVM_GET_CLOCK: %s", strerror(-r)) : 0;
+}
+
+/* Without the flag that would add the time that has passed since. */
+int vcpu_state_set_clock(int vm, uint64_t clock, char *why)
+{
+	struct kvm_clock_data data = {.clock = clock};
+	int r = call(vm, KVM_SET_CLOCK, &data);
+
+	return r < 0 ? reason_set(why, VCPU_STATE_WHY_MAX, r, "KVM_SET_CLOCK: %s", strerror(-r)) : 0;
+}
+
 /* --- CPUID --- */
 
 static int set_cpuid(int vcpu, const struct vcpu_state *state, char *why)
@@ -234,16 +253,6 @@ int vcpu_state_save(
 	return r < 0 ? r : get_part(vcpu, &event_part, state, why);
 }
 
-/* The guest's watchdogs are told that it stood; one that has no kvm-clock has none to be told. */
-static int tell_pause(int vcpu, char *why)
-{
-	int r = ioctl(vcpu, KVM_KVMCLOCK_CTRL) < 0 ? -errno : 0;
-
-	return r < 0 && r != -EINVAL
-		       ? reason_set(why, VCPU_STATE_WHY_MAX, r, "KVM_KVMCLOCK_CTRL: %s", strerror(-r))
-		       : 0;
-}
-
 int vcpu_state_restore(
 	const struct kvm *kvm, int vcpu, uint64_t now, const struct vcpu_state *state, char *why)
 {
@@ -261,9 +270,7 @@ int vcpu_state_restore(
 		r = set_tsc(vcpu, now, state, why);
 	if (r == 0)
 		r = msrs_set(kvm, vcpu, state->msrs, state->msr_count, why);
-	if (r == 0)
-		r = set_part(vcpu, &event_part, state, why);
-	return r < 0 ? r : tell_pause(vcpu, why);
+	return r < 0 ? r : set_part(vcpu, &event_part, state, why);
 }
 
 /* --- which processor --- */
@@ -302,7 +309,7 @@ static int explain_leaf(const struct kvm_cpuid_entry2 *was, const struct kvm_cpu
 		was->index, names[i], before[i], now[i]);
 }
 
-int vcpu_state_compare_cpu(const struct vcpu_state *state, const struct kvm_cpuid2 *here, char *why)
+int vcpu_state_compare_cpuid(const struct vcpu_state *state, const struct kvm_cpuid2 *here, char *why)
 {
 	for (unsigned i = 0; i < state->cpuid_count; i++) {
 		const struct kvm_cpuid_entry2 *was = &state->cpuid[i];
@@ -323,6 +330,42 @@ int vcpu_state_compare_cpu(const struct vcpu_state *state, const struct kvm_cpui
 				"is of another processor or KVM: CPUID leaf 0x%x.%u is only here",
 				here->entries[i].function, here->entries[i].index);
 	return 0;
+}
+
+/* What this host gives the vCPU; the caller's. NULL: no memory, and why says so. */
+static struct kvm_cpuid2 *cpuid_here(
+	const struct vcpu_features *features, unsigned id, unsigned cpus, char *why)
+{
+	struct kvm_cpuid2 *cpuid = malloc(sizeof(*cpuid) + VCPU_STATE_CPUID_MAX * sizeof(cpuid->entries[0]));
+
+	if (cpuid)
+		vcpu_features_adapt(features, id, cpus, cpuid);
+	else
+		reason_set(why, VCPU_STATE_WHY_MAX, -ENOMEM, "%s", strerror(ENOMEM));
+	return cpuid;
+}
+
+int vcpu_state_set_cpuid(
+	struct vcpu_state *state, const struct vcpu_features *features, unsigned cpus, char *why)
+{
+	struct kvm_cpuid2 *cpuid = cpuid_here(features, state->id, cpus, why);
+
+	if (!cpuid)
+		return -ENOMEM;
+	state->cpuid_count = cpuid->nent;
+	memcpy(state->cpuid, cpuid->entries, cpuid->nent * sizeof(cpuid->entries[0]));
+	free(cpuid);
+	return 0;
+}
+
+int vcpu_state_compare_cpu(
+	const struct vcpu_state *state, const struct vcpu_features *features, unsigned cpus, char *why)
+{
+	struct kvm_cpuid2 *cpuid = cpuid_here(features, state->id, cpus, why);
+	int r = cpuid ? vcpu_state_compare_cpuid(state, cpuid, why) : -ENOMEM;
+
+	free(cpuid);
+	return r;
 }
 
 /* --- bytes --- */

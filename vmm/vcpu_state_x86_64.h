@@ -13,12 +13,13 @@
 #ifndef VMM_VCPU_STATE_X86_64_H
 #define VMM_VCPU_STATE_X86_64_H
 
+#include "vmm/cpuid_x86_64.h"
 #include "vmm/kvm.h"
 #include "vmm/state.h"
 #include <linux/kvm.h>
 
 enum {
-	VCPU_STATE_CPUID_MAX = 256, /* KVM knows fewer */
+	VCPU_STATE_CPUID_MAX = CPUID_ENTRIES_MAX,
 	VCPU_STATE_MSRS_MAX = 384,
 	VCPU_STATE_XSAVE_MIN = 4096,
 	VCPU_STATE_XSAVE_MAX = 16384, /* with AMX it is 11 KiB */
@@ -52,6 +53,10 @@ uint64_t vcpu_state_now(void);
  */
 int vcpu_state_check_kvm(const struct kvm *kvm, char *why);
 
+/* kvm-clock of the VM, in ns. 0, or -errno with words in why. */
+int vcpu_state_get_clock(int vm, uint64_t *clock, char *why);
+int vcpu_state_set_clock(int vm, uint64_t clock, char *why);
+
 /* Reads all but the CPUID, which the caller knows. 0, or -errno with words in why. */
 int vcpu_state_save(
 	const struct kvm *kvm, int vcpu, uint32_t id, uint64_t now, struct vcpu_state *state, char *why);
@@ -62,11 +67,18 @@ int vcpu_state_save(
 int vcpu_state_restore(
 	const struct kvm *kvm, int vcpu, uint64_t now, const struct vcpu_state *state, char *why);
 
+struct vcpu_features;
+/* The CPUID that a vCPU was given. 0, or -ENOMEM with words in why. */
+int vcpu_state_set_cpuid(
+	struct vcpu_state *state, const struct vcpu_features *features, unsigned cpus, char *why);
 /*
- * Is this the processor that the state is from? here: what this host would give the same vCPU. 0, or
- * -EXDEV with words in why that name the first difference.
+ * Is this the processor that the state is from: would this host give the same vCPU of as many the same CPUID?
+ * 0, or -EXDEV with words in why that name the first difference; -ENOMEM.
  */
-int vcpu_state_compare_cpu(const struct vcpu_state *state, const struct kvm_cpuid2 *here, char *why);
+int vcpu_state_compare_cpu(
+	const struct vcpu_state *state, const struct vcpu_features *features, unsigned cpus, char *why);
+/* The comparison alone, for tests. */
+int vcpu_state_compare_cpuid(const struct vcpu_state *state, const struct kvm_cpuid2 *here, char *why);
 
 /* As bytes. get refuses (through the reader) counts and sizes out of bounds and states KVM does not have;
  * what is in registers is for KVM to check. */

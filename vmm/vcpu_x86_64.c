@@ -77,6 +77,14 @@ static int set_msrs(const struct vcpu *vcpu)
 	return r == COUNT ? 0 : -EINVAL;
 }
 
+void vcpu_features_adapt(
+	const struct vcpu_features *features, unsigned id, unsigned cpus, struct kvm_cpuid2 *cpuid)
+{
+	memcpy(cpuid, &features->cpuid,
+		sizeof(features->cpuid) + features->cpuid.nent * sizeof(features->cpuid.entries[0]));
+	cpuid_adapt(cpuid, id, cpus, features->tsc_deadline);
+}
+
 int vcpu_set_features(struct vcpu *vcpu, const struct vcpu_features *features, unsigned cpus)
 {
 	struct vcpu_features *own = malloc(sizeof(*own));
@@ -84,11 +92,16 @@ int vcpu_set_features(struct vcpu *vcpu, const struct vcpu_features *features, u
 
 	if (!own)
 		return -ENOMEM;
-	memcpy(own, features, sizeof(*own));
-	cpuid_adapt(&own->cpuid, vcpu->id, cpus, features->tsc_deadline);
+	vcpu_features_adapt(features, vcpu->id, cpus, &own->cpuid);
 	r = call(vcpu->fd, KVM_SET_CPUID2, &own->cpuid);
 	free(own);
 	return r < 0 ? r : set_msrs(vcpu);
+}
+
+void vcpu_excuse_pause(const struct vcpu *vcpu)
+{
+	/* Refused when the guest has no kvm-clock. */
+	(void)ioctl(vcpu->fd, KVM_KVMCLOCK_CTRL);
 }
 
 static struct kvm_segment make_segment(const struct boot_segment *from)

@@ -6,6 +6,7 @@
 #include "vmm/boot_x86_64.h"
 #include "vmm/mptable_x86_64.h"
 #include "vmm/virtio/mmio.h"
+#include "vmm/vm_snapshot.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,6 +52,11 @@ static int set_up_memory(struct vm *vm)
 	return r;
 }
 
+static int load(struct vm *vm)
+{
+	return vm->snapshot ? vm_restore_memory(vm) : vm_load(vm);
+}
+
 static int open_kvm(struct vm *vm)
 {
 	char error[KVM_ERROR_MAX];
@@ -59,6 +65,29 @@ static int open_kvm(struct vm *vm)
 	if (r < 0)
 		log_error("%s", error);
 	return r;
+}
+
+static int check_cpus(struct vm *vm)
+{
+	unsigned most = kvm_vcpus_max(&vm->kvm);
+
+	if (vm->config->cpus <= most)
+		return 0;
+	log_error("--cpus %u is more than the %u that KVM has on this host; give fewer", vm->config->cpus,
+		most);
+	return -EINVAL;
+}
+
+static int ask_features(struct vm *vm)
+{
+	int r = check_cpus(vm);
+
+	if (r < 0)
+		return r;
+	r = vcpu_features_create(&vm->kvm, &vm->features);
+	if (r < 0)
+		return fail_step("cannot ask for the processor's features", r);
+	return vm->snapshot ? vm_restore_compare(vm) : 0;
 }
 
 static int create_vm(struct vm *vm)
@@ -96,18 +125,24 @@ static int split_irqchip(struct vm *vm)
 	return r < 0 ? fail_step("KVM_CAP_SPLIT_IRQCHIP", r) : 0;
 }
 
-static int add_vcpu(struct vm *vm, const struct vcpu_features *features)
+/* The first enters where the kernel begins; the others wait until it starts them (INIT, SIPI). */
+static int set_up_vcpu(struct vm *vm, struct vcpu *vcpu)
+{
+	int r = vcpu_set_features(vcpu, vm->features, vm->config->cpus);
+
+	return r == 0 && vcpu->id == 0 ? vcpu_set_entry(vcpu, vm->entry) : r;
+}
+
+/* One of a snapshot is filled when all else is there. */
+static int add_vcpu(struct vm *vm)
 {
 	unsigned id = vm->vcpu_count, cpus = vm->config->cpus;
 	int r = vcpu_init(&vm->vcpus[id], &vm->kvm, vm->fd, id, &vm->vcpu_machine);
 
 	if (r == 0) {
 		vm->vcpu_count++;
-		r = vcpu_set_features(&vm->vcpus[id], features, cpus);
+		r = vm->snapshot ? 0 : set_up_vcpu(vm, &vm->vcpus[id]);
 	}
-	/* The first enters where the kernel begins; the others wait until it starts them (INIT, SIPI). */
-	if (r == 0 && id == 0)
-		r = vcpu_set_entry(&vm->vcpus[id], vm->entry);
 	if (r < 0)
 		log_error("--cpus %u: KVM refused CPU %u: %s; %s", cpus, id, strerror(-r),
 			cpus > 1 ? "give fewer, or free memory on the host"
@@ -115,32 +150,14 @@ static int add_vcpu(struct vm *vm, const struct vcpu_features *features)
 	return r;
 }
 
-static int check_cpus(struct vm *vm)
-{
-	unsigned most = kvm_vcpus_max(&vm->kvm);
-
-	if (vm->config->cpus <= most)
-		return 0;
-	log_error("--cpus %u is more than the %u that KVM has on this host; give fewer", vm->config->cpus,
-		most);
-	return -EINVAL;
-}
-
 static int add_vcpus(struct vm *vm)
 {
-	struct vcpu_features *features = NULL;
-	int r = check_cpus(vm);
+	int r = vcpu_install_kick();
 
 	if (r < 0)
-		return r;
-	r = vcpu_install_kick();
-	if (r == 0)
-		r = vcpu_features_create(&vm->kvm, &features);
-	if (r < 0)
-		return fail_step("cannot ask for the processor's features", r);
+		return fail_step("cannot take a signal for the vCPUs", r);
 	while (r == 0 && vm->vcpu_count < vm->config->cpus)
-		r = add_vcpu(vm, features);
-	vcpu_features_destroy(features);
+		r = add_vcpu(vm);
 	return r;
 }
 
@@ -172,7 +189,9 @@ static int add_interrupts(struct vm *vm)
 			"ioapic");
 	if (r == 0 && vm->config->boot == CONFIG_BOOT_MPTABLE)
 		vm->ioapic.id = mptable_ioapic_id(vm->config->cpus);
-	return r < 0 ? fail_step("cannot make the interrupt controller", r) : 0;
+	if (r < 0)
+		return fail_step("cannot make the interrupt controller", r);
+	return vm->snapshot ? vm_restore_ioapic(vm) : 0;
 }
 
 static void read_serial(void *context, uint64_t offset, void *data, uint32_t length)
@@ -224,7 +243,12 @@ static int add_devices(struct vm *vm)
 {
 	int r = ends_add(&vm->ends, &vm->ports, &vm->mmio);
 
-	return r < 0 ? fail_step("cannot add the power registers", r) : vm_add_devices(vm);
+	if (r < 0)
+		return fail_step("cannot add the power registers", r);
+	r = vm_add_devices(vm);
+	if (r == 0 && vm->snapshot)
+		r = vm_restore_serial(vm);
+	return r == 0 && vm->snapshot ? vm_restore_devices(vm) : r;
 }
 
 static int attach_notifications(struct vm *vm, const struct vm_device *device)
@@ -247,6 +271,12 @@ static int attach_events(struct vm *vm)
 	if (r == 0)
 		r = irq_attach(&vm->irq, vm->fd);
 	return r < 0 ? fail_step("KVM refused an eventfd", r) : 0;
+}
+
+static int restore_cpus(struct vm *vm)
+{
+	vm->asleep = vm->snapshot != NULL;
+	return vm->snapshot ? vm_restore_cpus(vm) : 0;
 }
 
 static int open_control(struct vm *vm)
@@ -284,7 +314,8 @@ static int open_stats(struct vm *vm)
 /*
  * What is wrong with files is said before KVM is asked. In KVM: memory slots right after the VM, while
  * nothing of it is in use (later each waits for an RCU grace period), then the interrupt controller, then
- * vCPUs; what stands on KVM's buses and routes comes last.
+ * vCPUs; what stands on KVM's buses and routes comes last. A guest out of a snapshot is put in place of one
+ * that boots; its vCPUs come after all that they could notice.
  */
 static const struct {
 	const char *name;
@@ -292,8 +323,9 @@ static const struct {
 } steps[] = {
 	{"loop", set_up_loop},
 	{"map memory", set_up_memory},
-	{"load", vm_load},
+	{"load", load},
 	{"open kvm", open_kvm},
+	{"features", ask_features},
 	{"create vm", create_vm},
 	{"memory slots", add_memory},
 	{"irqchip", split_irqchip},
@@ -302,6 +334,7 @@ static const struct {
 	{"serial", add_serial},
 	{"devices", add_devices},
 	{"eventfds", attach_events},
+	{"restore", restore_cpus},
 	{"kvm stats", open_stats},
 	{"control", open_control},
 };
@@ -339,7 +372,7 @@ static void init(struct vm *vm, const struct config *config, struct files *files
 	serial_init(&vm->serial, -1, -1);
 }
 
-int vm_create(const struct config *config, struct files *files, struct vm **out)
+int vm_create(const struct config *config, struct files *files, struct vm_snapshot *snapshot, struct vm **out)
 {
 	struct boot_state entry;
 	struct vm *vm = calloc(1, sizeof(*vm));
@@ -349,11 +382,13 @@ int vm_create(const struct config *config, struct files *files, struct vm **out)
 		return fail_step("cannot make a VM", -ENOMEM);
 	init(vm, config, files);
 	vm->entry = &entry;
+	vm->snapshot = snapshot;
 	for (size_t i = 0; r == 0 && i < sizeof(steps) / sizeof(steps[0]); i++) {
 		r = steps[i].run(vm);
 		stats_note_step(&vm->stats, steps[i].name);
 	}
 	vm->entry = NULL;
+	vm->snapshot = NULL;
 	if (r < 0)
 		goto fail;
 	stats_note(&vm->stats, STATS_SET_UP);
@@ -372,6 +407,7 @@ void vm_destroy(struct vm *vm)
 		vcpu_finish(&vm->vcpus[i]);
 	vm_remove_devices(vm);
 	control_destroy(vm->control);
+	vcpu_features_destroy(vm->features);
 	serial_finish(&vm->serial);
 	irq_finish(&vm->irq);
 	ioapic_finish(&vm->ioapic);

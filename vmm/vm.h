@@ -2,7 +2,7 @@
 /*
  * One virtual machine, from a checked configuration to its end.
  *
- *   STARTING --vm_run--> RUNNING <--resume-- PAUSED
+ *   STARTING --vm_run--> RUNNING <--resume-- PAUSED <--vm_run (--paused)-- STARTING
  *                           | `----pause---->  |
  *                           `-----> ENDED <----'     by the guest, KVM, a signal or the control socket
  *
@@ -34,6 +34,7 @@
 struct boot_state;
 struct virtio_device;
 struct vm;
+struct vm_snapshot;
 
 /* A device, its transport and its line. */
 struct vm_device {
@@ -66,11 +67,14 @@ struct vm {
 	struct virtio_device *vsock; /* one of the devices', NULL: none */
 	struct virtio_device *net;   /* the same */
 	struct vsock_unix *vsock_unix;
-	struct virtio_device *balloon; /* as vsock */
+	struct virtio_device *balloon;	/* as vsock */
+	struct vcpu_features *features; /* of all vCPUs */
 	struct vcpu_machine vcpu_machine;
 	struct vcpu vcpus[LAYOUT_CPUS_MAX];
 	unsigned vcpu_count;
-	struct boot_state *entry; /* how the first vCPU starts; during set-up only */
+	struct boot_state *entry;     /* how the first vCPU starts; during set-up only */
+	struct vm_snapshot *snapshot; /* in its place; during set-up only */
+	bool asleep;		      /* restored, and its devices have not been woken yet */
 	struct control *control;
 
 	enum vmm_state state;	/* loop's thread only, as is what follows */
@@ -86,9 +90,11 @@ struct vm {
 /*
  * Sets up everything, in the order of the table in vm.c; no guest instruction runs. config and files must
  * outlive it; fds that were handed on are set to -1 in files. 0, or -errno after one line on standard error
- * that says what was refused and how to mend it.
+ * that says what was refused and how to mend it. snapshot: what it is restored from, by which config has been
+ * completed (vm_snapshot.h); NULL: it boots.
  */
-int vm_create(const struct config *config, struct files *files, struct vm **out);
+int vm_create(
+	const struct config *config, struct files *files, struct vm_snapshot *snapshot, struct vm **out);
 /* Runs to the end, tells the parent, prints the statistics. SIGTERM, SIGINT and SIGHUP end it. Once. */
 enum vmm_end vm_run(struct vm *vm);
 /* Takes NULL. */
@@ -96,6 +102,7 @@ void vm_destroy(struct vm *vm);
 
 /* The VM ends now; only the first call counts. Any thread. */
 void vm_end(struct vm *vm, enum vmm_end end, const char *reason);
+bool vm_has_ended(struct vm *vm);
 
 /* vm_devices.c: makes the devices that the configuration asks for and puts them on the bus. 0 or -errno,
  * logged. */

@@ -8,6 +8,7 @@
 #include "vmm/virtio/net.h"
 #include "vmm/virtio/vsock.h"
 #include "vmm/vm.h"
+#include "vmm/vm_snapshot.h"
 #include <errno.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -51,7 +52,7 @@ void vm_end(struct vm *vm, enum vmm_end end, const char *reason)
 	eventfd_write(vm->wake, 1);
 }
 
-static bool has_ended(struct vm *vm)
+bool vm_has_ended(struct vm *vm)
 {
 	bool ended;
 
@@ -79,7 +80,7 @@ static void handle_wake(void *context, uint32_t events)
 	eventfd_read(vm->wake, &count);
 	if (!all_stand(vm))
 		return;
-	if (has_ended(vm)) {
+	if (vm_has_ended(vm)) {
 		vm->state = VMM_STATE_ENDED;
 		finish_pause(vm, -ECONNRESET);
 		loop_stop(vm->loop, 0);
@@ -128,7 +129,7 @@ static int pause_vm(void *context, control_done_fn done, void *done_context)
 		return 1;
 	if (vm->paused)
 		return -EALREADY;
-	if (has_ended(vm))
+	if (vm_has_ended(vm))
 		return -ESRCH;
 	vm->paused = done;
 	vm->paused_context = done_context;
@@ -139,6 +140,20 @@ static int pause_vm(void *context, control_done_fn done, void *done_context)
 	return 0;
 }
 
+/* From standing. A guest that stood is excused for it; one that was restored finds its devices awake. */
+static void run_all(struct vm *vm)
+{
+	bool stood = vm->state == VMM_STATE_PAUSED || vm->asleep;
+
+	for (unsigned i = 0; stood && i < vm->vcpu_count; i++)
+		vcpu_excuse_pause(&vm->vcpus[i]);
+	for (unsigned i = 0; vm->asleep && i < vm->device_count; i++)
+		virtio_mmio_wake(vm->devices[i].mmio);
+	vm->asleep = false;
+	vm->state = VMM_STATE_RUNNING;
+	wish_all(vm, VCPU_RUN);
+}
+
 static int resume_vm(void *context)
 {
 	struct vm *vm = context;
@@ -146,15 +161,14 @@ static int resume_vm(void *context)
 
 	if (vm->paused)
 		return -EBUSY;
-	if (has_ended(vm))
+	if (vm_has_ended(vm))
 		return -ESRCH;
 	if (vm->state == VMM_STATE_RUNNING)
 		return 0;
 	eventfd_read(vm->halt, &count);
 	for (unsigned i = 0; i < vm->device_count; i++)
 		virtio_mmio_resume(vm->devices[i].mmio);
-	vm->state = VMM_STATE_RUNNING;
-	wish_all(vm, VCPU_RUN);
+	run_all(vm);
 	return 0;
 }
 
@@ -197,13 +211,19 @@ static int move_balloon(void *context, uint64_t target, struct balloon_status *s
 
 	if (!vm->balloon)
 		return -ENODEV;
-	if (has_ended(vm))
+	if (vm_has_ended(vm))
 		return -ESRCH;
 	if (target != VMM_BALLOON_ASK)
 		r = balloon_set_target(vm->balloon, target);
 	if (r == 0)
 		*status = balloon_status(vm->balloon);
 	return r;
+}
+
+static int save_vm(
+	void *context, int state, int memory, uint64_t *state_bytes, uint64_t *memory_bytes, char *why)
+{
+	return vm_save(context, state, memory, state_bytes, memory_bytes, why);
 }
 
 const struct control_ops vm_control_ops = {
@@ -214,6 +234,7 @@ const struct control_ops vm_control_ops = {
 	.connect = connect_guest,
 	.net = set_net,
 	.balloon = move_balloon,
+	.save = save_vm,
 };
 
 static void collect_vcpu(struct vcpu *vcpu, struct stats_counts *counts)
@@ -312,11 +333,13 @@ enum vmm_end vm_run(struct vm *vm)
 		report_end(vm);
 		return vm->end;
 	}
-	vm->state = VMM_STATE_RUNNING;
+	if (vm->config->paused)
+		vm->state = VMM_STATE_PAUSED;
+	else
+		run_all(vm);
 	if (vm->control)
 		control_state_changed(vm->control);
 	stats_note(&vm->stats, STATS_RUN);
-	wish_all(vm, VCPU_RUN);
 	r = loop_run(vm->loop);
 	if (r < 0) {
 		log_error("the event loop failed: %s", strerror(-r));

@@ -211,6 +211,28 @@ static const struct {
 	{{"--kernel", "k", "--balloon=99999999999999999999G"},
 		"--balloon wants more than the 128M of --mem; give less, or more memory"},
 	/* the machine's description */
+	{{"--restore", "d", "--kernel", "k"},
+		"--kernel does not go with --restore, whose guest has booted already; leave it out"},
+	{{"--restore", "d", "--initrd", "i"},
+		"--initrd does not go with --restore, whose guest has booted already; leave it out"},
+	{{"--restore", "d", "--cmdline", "c"},
+		"--cmdline does not go with --restore, whose guest has booted already; leave it out"},
+	{{"--restore", "d", "--boot", "fdt"},
+		"--boot does not go with --restore, whose guest has booted already; leave it out"},
+	{{"--restore", "d", "--balloon=16M"},
+		"--balloon takes no size with --restore, whose balloon stays where it was; leave it out"},
+	{{"--restore", "d", "--restore", "d"}, "--restore is given twice; give it once"},
+	{{"--restore"}, "--restore needs a value; write --restore DIR|STATE,memory=MEMORY"},
+	{{"--restore", "d,ro"}, "--restore d,ro: only ,memory= may follow; write DIR or STATE,memory=MEMORY"},
+	{{"--restore", "fd:3"}, "--restore fd:3: a folder can't be handed over; write fd:N,memory=fd:M"},
+	{{"--restore", "s,memory="}, "--restore: a file is missing; write DIR or STATE,memory=MEMORY"},
+	{{"--restore", ",memory=m"}, "--restore: a file is missing; write DIR or STATE,memory=MEMORY"},
+	{{"--restore", "fd:x,memory=m"},
+		"--restore: fd:x is not a file descriptor; write fd: and its number"},
+	{{"--restore", "s,memory=fd:"}, "--restore: fd: is not a file descriptor; write fd: and its number"},
+	{{"--restore", "fd:3,memory=fd:3"},
+		"fd:3 is given to both --restore and --restore; open one for each"},
+	{{"--kernel", "k", "--paused"}, "--paused: nobody could resume the guest; add --control PATH"},
 	{{"--kernel", "k", "--boot", "acpi"}, "--boot acpi is not known; choose fdt|mptable"},
 	{{"--kernel", "k", "--boot", "MPTABLE"}, "--boot MPTABLE is not known; choose fdt|mptable"},
 	{{"--kernel", "k", "--boot", "fdt,mptable"}, "--boot fdt,mptable is not known; choose fdt|mptable"},
@@ -524,6 +546,47 @@ static void help_shows_every_exit_status(void **state)
 	assert_int_equal(count, VMM_END_COUNT);
 }
 
+static void a_snapshot_takes_a_kernels_place(void **state)
+{
+	(void)state;
+	static struct run run;
+
+	assert_int_equal(parse(&run, "--restore", "folder"), 0);
+	assert_true(run.config.restore.wanted);
+	assert_string_equal(run.config.restore.state, "folder/state");
+	assert_string_equal(run.config.restore.memory, "folder/memory");
+	assert_null(run.config.kernel);
+	assert_int_equal(run.config.memory, 0); /* the snapshot's */
+	assert_int_equal(run.config.cpus, 0);
+	assert_false(run.config.paused);
+	assert_int_equal(parse(&run, "--restore", "s,memory=fd:4", "--mem", "64M", "--cpus", "2", "--balloon",
+				 "--paused", "--control", "c"),
+		0);
+	assert_string_equal(run.config.restore.state, "s");
+	assert_string_equal(run.config.restore.memory, "fd:4");
+	assert_int_equal(run.config.memory, 64 << 20);
+	assert_int_equal(run.config.cpus, 2);
+	assert_true(run.config.balloon && run.config.paused);
+}
+
+static void paths_of_a_snapshot_are_bounded(void **state)
+{
+	(void)state;
+	static char folder[PATH_MAX + 16], files[2 * PATH_MAX + 32];
+	static struct run run;
+
+	for (size_t length = PATH_MAX - 8; length < PATH_MAX + 2; length++) {
+		memset(folder, 'a', length);
+		folder[length] = '\0';
+		assert_int_equal(parse(&run, "--restore", folder),
+			length + strlen("/memory") < PATH_MAX ? 0 : -EINVAL);
+		snprintf(files, sizeof(files), "%s,memory=m", folder);
+		assert_int_equal(parse(&run, "--restore", files), length < PATH_MAX ? 0 : -EINVAL);
+		snprintf(files, sizeof(files), "s,memory=%s", folder);
+		assert_int_equal(parse(&run, "--restore", files), length < PATH_MAX ? 0 : -EINVAL);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -543,6 +606,8 @@ int main(void)
 		cmocka_unit_test(more_memory_than_the_host_has_is_refused),
 		cmocka_unit_test(a_guest_has_one_to_eight_cpus),
 		cmocka_unit_test(help_and_version_end_the_parsing),
+		cmocka_unit_test(a_snapshot_takes_a_kernels_place),
+		cmocka_unit_test(paths_of_a_snapshot_are_bounded),
 		cmocka_unit_test(help_shows_options_defaults_limits_and_statuses),
 		cmocka_unit_test(help_shows_every_exit_status),
 	};

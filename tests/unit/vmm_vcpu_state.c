@@ -180,16 +180,16 @@ static void the_same_processor_is_accepted(void **state)
 {
 	struct fixture *f = *state;
 
-	assert_int_equal(vcpu_state_compare_cpu(&f->state, &f->here.cpuid, f->why), 0);
+	assert_int_equal(vcpu_state_compare_cpuid(&f->state, &f->here.cpuid, f->why), 0);
 	/* In another order too. */
 	f->here.cpuid.entries[0] = f->state.cpuid[1];
 	f->here.cpuid.entries[1] = f->state.cpuid[0];
-	assert_int_equal(vcpu_state_compare_cpu(&f->state, &f->here.cpuid, f->why), 0);
+	assert_int_equal(vcpu_state_compare_cpuid(&f->state, &f->here.cpuid, f->why), 0);
 }
 
 static void expect_other(struct fixture *f, const char *why)
 {
-	assert_int_equal(vcpu_state_compare_cpu(&f->state, &f->here.cpuid, f->why), -EXDEV);
+	assert_int_equal(vcpu_state_compare_cpuid(&f->state, &f->here.cpuid, f->why), -EXDEV);
 	assert_string_equal(f->why, why);
 }
 

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/machine/snapshot_vm.h"
+#include "common/io.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static int make_file(const char *name)
+{
+	int fd = memfd_create(name, MFD_ALLOW_SEALING);
+
+	if (fd < 0) {
+		perror("memfd_create");
+		exit(1);
+	}
+	return fd;
+}
+
+void snapshot_files_make(struct snapshot_files *files)
+{
+	*files = (struct snapshot_files){.state = make_file("state"), .memory = make_file("memory")};
+}
+
+void snapshot_files_close(struct snapshot_files *files)
+{
+	fd_close(&files->state);
+	fd_close(&files->memory);
+}
+
+uint8_t *snapshot_files_state(const struct snapshot_files *files, size_t *length)
+{
+	struct stat status = {.st_size = 0};
+	uint8_t *data;
+
+	(void)fstat(files->state, &status);
+	data = malloc((size_t)status.st_size + 1);
+	*length = (size_t)status.st_size;
+	if (!data || io_pread_full(files->state, data, *length, 0) != (ssize_t)*length) {
+		perror("state");
+		exit(1);
+	}
+	return data;
+}
+
+int snapshot_vm_save(struct machine *machine, struct snapshot_files *files, struct vmm_message *reply)
+{
+	struct vmm_message request = {.type = VMM_SAVE, .sequence = ++machine->sequence};
+	int fds[2];
+
+	snapshot_files_make(files);
+	fds[0] = files->state;
+	fds[1] = files->memory;
+	if (io_send_fds(machine->control, &request, sizeof(request), fds, 2) < 0 ||
+		!machine_await_reply(machine, reply))
+		return -ETIMEDOUT;
+	return reply->status;
+}
+
+bool snapshot_vm_take(
+	struct suite *suite, struct machine *machine, const char *name, struct snapshot_files *files)
+{
+	struct vmm_message reply = {.status = 0};
+	char output[MACHINE_OUTPUT_MAX];
+	bool done;
+
+	*files = (struct snapshot_files){.state = -1, .memory = -1};
+	done = machine_ask(machine, VMM_PAUSE, &reply) && snapshot_vm_save(machine, files, &reply) == 0;
+	if (!done)
+		suite_report(suite, false, name, "pause or save: status %d, %s", reply.status, reply.text);
+	kill(machine->pid, SIGKILL);
+	machine_finish(machine, output);
+	if (!done)
+		printf("#   it said: %s\n", output);
+	return done;
+}
+
+static void run_vmm(const struct suite *suite, const struct snapshot_files *files, int control,
+	const char *const *options)
+{
+	const char *argv[MACHINE_OPTIONS_MAX + 8] = {suite->vmm, "--restore"};
+	char restore[64], control_name[16];
+	int n = 2;
+
+	snprintf(restore, sizeof(restore), "fd:%d,memory=fd:%d", files->state, files->memory);
+	argv[n++] = restore;
+	snprintf(control_name, sizeof(control_name), "fd:%d", control);
+	fd_set_cloexec(control, 0);
+	argv[n++] = "--control";
+	argv[n++] = control_name;
+	for (int i = 0; options && i < MACHINE_OPTIONS_MAX && options[i]; i++)
+		argv[n++] = options[i];
+	/* However this test ends, no VM outlives it. */
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	execv(suite->vmm, (char *const *)argv);
+	_exit(127);
+}
+
+bool snapshot_vm_restore(struct suite *suite, const struct snapshot_files *files, const char *const *options,
+	struct machine *machine)
+{
+	int sockets[2] = {-1, -1}, pipes[2];
+
+	*machine = (struct machine){.pid = -1, .control = -1, .errors = -1};
+	if (pipe2(pipes, O_CLOEXEC) < 0 ||
+		socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) < 0) {
+		suite_report(suite, false, "restore", "cannot start it: %s", strerror(errno));
+		return false;
+	}
+	machine->control = sockets[0];
+	machine->errors = pipes[0];
+	machine->pid = fork();
+	if (machine->pid == 0) {
+		dup2(pipes[1], STDERR_FILENO);
+		run_vmm(suite, files, sockets[1], options);
+	}
+	fd_close(&sockets[1]);
+	fd_close(&pipes[1]);
+	return machine->pid > 0;
+}

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* For suites that save VMs and restore them: snapshots are in memory, and handed over as fds. */
+#ifndef TESTS_MACHINE_SNAPSHOT_VM_H
+#define TESTS_MACHINE_SNAPSHOT_VM_H
+
+#include "tests/machine/machine.h"
+
+struct snapshot_files {
+	int state, memory; /* memfds that children inherit; -1: none */
+};
+
+/* Two empty files. */
+void snapshot_files_make(struct snapshot_files *files);
+void snapshot_files_close(struct snapshot_files *files);
+/* Their bytes; state is malloc'ed, memory mapped. */
+uint8_t *snapshot_files_state(const struct snapshot_files *files, size_t *length);
+
+/* Saves a paused VM into new files. The reply's status, or -ETIMEDOUT. */
+int snapshot_vm_save(struct machine *machine, struct snapshot_files *files, struct vmm_message *reply);
+/* Pauses, saves and kills it: true when all was done; else reported under name. */
+bool snapshot_vm_take(
+	struct suite *suite, struct machine *machine, const char *name, struct snapshot_files *files);
+/* A VM out of the files; options as machine_start's. The files stay the caller's. */
+bool snapshot_vm_restore(struct suite *suite, const struct snapshot_files *files, const char *const *options,
+	struct machine *machine);
+
+#endif

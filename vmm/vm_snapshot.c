@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Saving. The vCPUs stand; what the devices still have to do is done first, and may end the VM. Memory comes
+ * after that, for devices write to it, and the state last: a state file that is whole has its memory.
+ */
+#include "vmm/vm_snapshot.h"
+#include "vmm/reason.h"
+#include "vmm/vcpu_state_x86_64.h"
+#include "vmm/virtio/mmio.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+_Static_assert((int)VMM_MESSAGE_TEXT <= (int)VCPU_STATE_WHY_MAX, "words are cut to a message's");
+
+void vm_shape_put(struct state_writer *writer, const struct vm_shape *shape)
+{
+	state_put_u32(writer, shape->cpus);
+	state_put_u32(writer, shape->boot);
+	state_put_bool(writer, shape->serial);
+	state_put_u32(writer, shape->device_count);
+	state_put_u32(writer, shape->region_count);
+	for (unsigned i = 0; i < shape->region_count; i++) {
+		state_put_u64(writer, shape->regions[i].base);
+		state_put_u64(writer, shape->regions[i].size);
+	}
+}
+
+void vm_shape_get(struct state_reader *reader, struct vm_shape *shape)
+{
+	shape->cpus = state_get_count(reader, LAYOUT_CPUS_MAX);
+	shape->boot = (enum config_boot)state_get_count(reader, CONFIG_BOOT_MPTABLE);
+	shape->serial = state_get_bool(reader);
+	shape->device_count = state_get_count(reader, LAYOUT_VIRTIO_MAX);
+	shape->region_count = state_get_count(reader, GUEST_REGIONS_MAX);
+	if (shape->cpus == 0 || shape->region_count == 0)
+		state_refuse(reader);
+	for (unsigned i = 0; i < shape->region_count; i++) {
+		shape->regions[i].base = state_get_u64(reader);
+		shape->regions[i].size = state_get_u64(reader);
+	}
+}
+
+void vm_identity_put(struct state_writer *writer, const struct virtio_identity *identity)
+{
+	state_put_u32(writer, identity->id);
+	state_put_u64(writer, identity->features);
+	state_put_u32(writer, identity->config_length);
+	state_put_bytes(writer, identity->config, identity->config_length);
+}
+
+void vm_identity_get(struct state_reader *reader, struct vm_device_identity *identity)
+{
+	identity->id = state_get_u32(reader);
+	identity->features = state_get_u64(reader);
+	identity->config_length = state_get_count(reader, VM_DEVICE_CONFIG_MAX);
+	state_get_bytes(reader, identity->config, identity->config_length);
+}
+
+static struct vm_shape shape_of(const struct vm *vm)
+{
+	struct vm_shape shape = {
+		.cpus = vm->vcpu_count,
+		.boot = vm->config->boot,
+		.serial = vm->files->serial_out >= 0,
+		.device_count = vm->device_count,
+		.region_count = vm->memory.count,
+	};
+
+	for (unsigned i = 0; i < shape.region_count; i++) {
+		shape.regions[i].base = vm->memory.regions[i].base;
+		shape.regions[i].size = vm->memory.regions[i].size;
+	}
+	return shape;
+}
+
+static void put_shape(const struct vm *vm, struct state_writer *writer)
+{
+	struct vm_shape shape = shape_of(vm);
+	size_t where = state_begin_record(writer, SNAPSHOT_MACHINE);
+
+	vm_shape_put(writer, &shape);
+	state_end_record(writer, where);
+}
+
+static int put_clock(const struct vm *vm, struct state_writer *writer, char *why)
+{
+	size_t where = state_begin_record(writer, SNAPSHOT_CLOCK);
+	uint64_t clock;
+	int r = vcpu_state_get_clock(vm->fd, &clock, why);
+
+	state_put_u64(writer, clock);
+	state_end_record(writer, where);
+	return r;
+}
+
+static int put_vcpu(struct vm *vm, unsigned i, uint64_t now, struct state_writer *writer, char *why)
+{
+	struct vcpu_state *state = calloc(1, sizeof(*state));
+	size_t where = state_begin_record(writer, SNAPSHOT_VCPU);
+	int r;
+
+	if (!state)
+		return reason_set(why, VMM_MESSAGE_TEXT, -ENOMEM, "%s", strerror(ENOMEM));
+	r = vcpu_state_save(&vm->kvm, vm->vcpus[i].fd, i, now, state, why);
+	if (r == 0)
+		r = vcpu_state_set_cpuid(state, vm->features, vm->vcpu_count, why);
+	if (r == 0)
+		vcpu_state_put(writer, state);
+	state_end_record(writer, where);
+	free(state);
+	return r;
+}
+
+static void put_device(const struct vm_device *device, struct state_writer *writer)
+{
+	struct virtio_identity identity = virtio_mmio_identity(device->mmio);
+	size_t where = state_begin_record(writer, SNAPSHOT_DEVICE);
+
+	vm_identity_put(writer, &identity);
+	virtio_mmio_save(device->mmio, writer);
+	state_end_record(writer, where);
+}
+
+static void put_controllers(struct vm *vm, struct state_writer *writer)
+{
+	size_t where = state_begin_record(writer, SNAPSHOT_IOAPIC);
+
+	ioapic_save(&vm->ioapic, writer);
+	state_end_record(writer, where);
+	where = state_begin_record(writer, SNAPSHOT_SERIAL);
+	serial_save(&vm->serial, writer);
+	state_end_record(writer, where);
+}
+
+static int put_records(struct vm *vm, struct state_writer *writer, char *why)
+{
+	uint64_t now = vcpu_state_now();
+	int r;
+
+	put_shape(vm, writer);
+	r = put_clock(vm, writer, why);
+	for (unsigned i = 0; r == 0 && i < vm->vcpu_count; i++)
+		r = put_vcpu(vm, i, now, writer, why);
+	if (r < 0)
+		return r;
+	put_controllers(vm, writer);
+	for (unsigned i = 0; i < vm->device_count; i++)
+		put_device(&vm->devices[i], writer);
+	return 0;
+}
+
+/* --- files --- */
+
+static int check_file(int fd, const char *name, struct stat *status, char *why)
+{
+	int flags = fcntl(fd, F_GETFL);
+
+	if (flags < 0 || fstat(fd, status) < 0)
+		return reason_set(
+			why, VMM_MESSAGE_TEXT, -errno, "the file for the %s: %s", name, strerror(errno));
+	if (!S_ISREG(status->st_mode) || status->st_size != 0)
+		return reason_set(why, VMM_MESSAGE_TEXT, -EINVAL,
+			"the file for the %s is not an empty regular file", name);
+	if ((flags & O_ACCMODE) == O_RDONLY || (flags & O_APPEND))
+		return reason_set(why, VMM_MESSAGE_TEXT, -EBADF,
+			"the file for the %s is not open for writing anywhere in it", name);
+	return 0;
+}
+
+static int check_files(int state, int memory, char *why)
+{
+	struct stat a = {.st_size = 0}, b = a;
+	int r = check_file(state, "state", &a, why);
+
+	if (r == 0)
+		r = check_file(memory, "memory", &b, why);
+	if (r == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino)
+		r = reason_set(why, VMM_MESSAGE_TEXT, -EINVAL, "state and memory are to go to the same file");
+	return r;
+}
+
+static int write_state(int fd, const struct state_writer *writer)
+{
+	size_t done = 0;
+
+	while (done < writer->length) {
+		ssize_t n = pwrite(fd, writer->data + done, writer->length - done, (off_t)done);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return n < 0 ? -errno : -EIO;
+		done += (size_t)n;
+	}
+	return 0;
+}
+
+static int save_to(
+	struct vm *vm, int state, int memory, struct state_writer *writer, uint64_t *memory_bytes, char *why)
+{
+	struct snapshot_memory what;
+	int r = put_records(vm, writer, why);
+
+	if (r < 0)
+		return r;
+	r = snapshot_memory_save(&vm->memory, memory, &what, memory_bytes);
+	if (r == 0)
+		r = snapshot_finish(writer, &what);
+	if (r == 0)
+		r = write_state(state, writer);
+	return r < 0 ? reason_set(why, VMM_MESSAGE_TEXT, r, "writing the snapshot: %s", strerror(-r)) : 0;
+}
+
+static int drain(struct vm *vm, char *why)
+{
+	for (unsigned i = 0; i < vm->device_count; i++)
+		virtio_mmio_drain(vm->devices[i].mmio);
+	return vm_has_ended(vm)
+		       ? reason_set(why, VMM_MESSAGE_TEXT, -ESRCH, "the VM has ended: %s", strerror(ESRCH))
+		       : 0;
+}
+
+int vm_save(struct vm *vm, int state, int memory, uint64_t *state_bytes, uint64_t *memory_bytes, char *why)
+{
+	char long_why[VCPU_STATE_WHY_MAX] = "";
+	struct state_writer writer;
+	uint8_t *buffer = NULL;
+	int r;
+
+	if (vm->state != VMM_STATE_PAUSED)
+		return reason_set(why, VMM_MESSAGE_TEXT, -EBUSY, "the VM is not paused");
+	r = check_files(state, memory, why);
+	if (r < 0)
+		return r;
+	r = vcpu_state_check_kvm(&vm->kvm, long_why);
+	if (r == 0)
+		r = drain(vm, long_why);
+	if (r == 0) {
+		buffer = malloc(SNAPSHOT_STATE_MAX);
+		r = buffer ? 0 : reason_set(long_why, sizeof(long_why), -ENOMEM, "%s", strerror(ENOMEM));
+	}
+	if (r == 0) {
+		snapshot_begin(&writer, buffer);
+		r = save_to(vm, state, memory, &writer, memory_bytes, long_why);
+	}
+	if (r == 0) {
+		*state_bytes = writer.length;
+	} else {
+		/* Nobody shall take a part of it for the whole. */
+		*memory_bytes = 0;
+		(void)!ftruncate(state, 0);
+		(void)!ftruncate(memory, 0);
+		reason_set(why, VMM_MESSAGE_TEXT, r, "%.*s", VMM_MESSAGE_TEXT - 1, long_why);
+	}
+	free(buffer);
+	return r;
+}
