@@ -30,7 +30,7 @@
 struct virtio_device;
 
 enum {
-	NET_QUEUE_SIZE = 128,
+	NET_QUEUE_SIZE = 256,
 	NET_HEADER = 12,			    /* sizeof(struct virtio_net_hdr_v1) */
 	NET_PACKET_MAX = ETH_HLEN + 4 + UINT16_MAX, /* with a VLAN tag; without the header */
 	NET_SEGMENT_MIN = 8, /* gso_size: what Linux cuts a segment to at least (TCP_MIN_GSO_SIZE) */

@@ -21,7 +21,7 @@
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "rings are read without swapping bytes");
 
-enum { VIRTQ_SIZE_MAX = 128 }; /* entries of any queue, and descriptors of any chain */
+enum { VIRTQ_SIZE_MAX = 256 }; /* entries of any queue, and descriptors of any chain */
 
 struct virtq {
 	uint16_t size_max; /* what the device offers */
