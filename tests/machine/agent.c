@@ -26,7 +26,7 @@
 #include <unistd.h>
 
 enum {
-	LIMIT_MS = 30000, /* for any frame, and for a VM's end */
+	LIMIT_MS = 60000, /* for any frame, and for a VM's end, in an emulated machine on a loaded host */
 	OUTPUT_MAX = 8192,
 	OPTIONS_MAX = 8,
 	TRANSFER_BYTES = 4 << 20,
