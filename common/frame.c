@@ -67,9 +67,10 @@ int frame_reader_fill(struct frame_reader *reader, int fd)
 
 int frame_reader_feed(struct frame_reader *reader, const void *data, size_t length)
 {
+	size_t largest = (size_t)reader->maximum + AGENT_FRAME_HEADER;
 	int r;
 
-	if (length > (size_t)reader->maximum + AGENT_FRAME_HEADER)
+	if (length > largest || reader->end - reader->start > largest - length)
 		return -EMSGSIZE;
 	compact(reader);
 	r = grow(reader, reader->end + length);

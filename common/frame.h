@@ -36,7 +36,8 @@ int frame_reader_init(struct frame_reader *reader, uint32_t maximum);
 void frame_reader_finish(struct frame_reader *reader);
 /* Reads once. Bytes read, 0 at end of stream, -EAGAIN, or -errno. Call frame_reader_next until 0 first. */
 int frame_reader_fill(struct frame_reader *reader, int fd);
-/* Puts bytes that came another way before those still to be read. 0, -ENOMEM or -EMSGSIZE. */
+/* Puts bytes that came another way before those still to be read. 0, -ENOMEM, or -EMSGSIZE: with what is
+ * unread they are more than one largest frame. */
 int frame_reader_feed(struct frame_reader *reader, const void *data, size_t length);
 /* 1: *frame is set; 0: more bytes are needed; -EPROTO: flags or reserved not zero; -EMSGSIZE: over maximum.
  */

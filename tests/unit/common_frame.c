@@ -131,6 +131,26 @@ static void malformed_headers_are_refused(void **state)
 	}
 }
 
+static void a_reader_is_fed_no_more_than_a_largest_frame(void **state)
+{
+	static const uint8_t bytes[AGENT_FRAME_MAX];
+	const struct agent_frame_header header = {.length = AGENT_FRAME_MAX, .type = AGENT_STDIN};
+	struct frame_reader reader;
+	struct frame frame;
+
+	(void)state;
+	assert_int_equal(frame_reader_init(&reader, AGENT_FRAME_MAX), 0);
+	assert_int_equal(frame_reader_feed(&reader, &header, sizeof(header)), 0);
+	assert_int_equal(frame_reader_feed(&reader, bytes, AGENT_FRAME_MAX - 1), 0);
+	assert_int_equal(frame_reader_feed(&reader, bytes, 2), -EMSGSIZE);
+	assert_int_equal(frame_reader_next(&reader, &frame), 0);
+	assert_int_equal(frame_reader_feed(&reader, bytes, 1), 0);
+	assert_int_equal(frame_reader_next(&reader, &frame), 1);
+	assert_int_equal(frame.length, AGENT_FRAME_MAX);
+	assert_int_equal(reader.capacity, sizeof(header) + AGENT_FRAME_MAX);
+	frame_reader_finish(&reader);
+}
+
 static void stream_end_within_a_frame_is_told(void **state)
 {
 	struct pair *pair = *state;
@@ -281,6 +301,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(
 			largest_frame_passes_and_one_more_is_refused, make_pair, free_pair),
 		cmocka_unit_test(malformed_headers_are_refused),
+		cmocka_unit_test_setup_teardown(
+			a_reader_is_fed_no_more_than_a_largest_frame, make_pair, free_pair),
 		cmocka_unit_test_setup_teardown(stream_end_within_a_frame_is_told, make_pair, free_pair),
 		cmocka_unit_test_setup_teardown(queue_tells_a_peer_that_left, make_pair, free_pair),
 		cmocka_unit_test_setup_teardown(
