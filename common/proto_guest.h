@@ -5,8 +5,8 @@
  * A stream is a sequence of frames: an 8-byte header, then `length` bytes of payload. All integers are
  * little-endian. The upgraded form of `POST /v1/run` carries the same frames between client and daemon.
  *
- * Who opens the stream does not matter: guest-init connects once to AGENT_HOST_PORT when it is ready
- * (so that nobody polls for it), and accepts on AGENT_GUEST_PORT after that. What the stream is for is
+ * Who opens the stream does not matter: guest-init connects to AGENT_HOST_PORT when it is ready
+ * (so that nobody polls for it), again when that stream ended (as it does in a clone), and accepts on AGENT_GUEST_PORT after that. What the stream is for is
  * said by its first frame:
  *
  *   control   host: CONTROL            guest: HELLO, then IDENTITY -> IDENTITY_DONE, SHUTDOWN, REPORT ...
@@ -27,7 +27,7 @@
 enum {
 	AGENT_PROTO_VERSION = 1,
 	AGENT_GUEST_PORT = 1024, /* guest-init listens here */
-	AGENT_HOST_PORT = 1024,	 /* guest-init connects here (CID 2) once, when it listens */
+	AGENT_HOST_PORT = 1024,	 /* guest-init connects here (CID 2) when it listens */
 
 	AGENT_FRAME_HEADER = 8,
 	AGENT_FRAME_MAX = 128 * 1024,	/* longest payload of any frame */
@@ -92,7 +92,7 @@ struct agent_hello {
 	uint32_t version;
 	uint32_t warnings_length; /* bytes of text after the struct, at most AGENT_TEXT_MAX */
 	uint64_t boot_ns;	  /* CLOCK_BOOTTIME when the agent began to serve */
-	uint8_t boot_id[16];	  /* random, drawn once in each boot: a restored guest has its template's */
+	uint8_t boot_id[16];	  /* random, drawn once in each boot: a clone has its template's */
 };
 _Static_assert(sizeof(struct agent_hello) == 32, "wire layout");
 

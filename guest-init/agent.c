@@ -23,6 +23,9 @@ struct agent {
 	struct loop_source *listener;
 	bool listening; /* false while there were no fds or memory for one more stream */
 	bool identified;
+	bool has_machine; /* machine_id was given once */
+	uint8_t machine_id[AGENT_MACHINE_ID_BYTES];
+	struct link link;
 	struct agent_hello hello;
 	struct cgroup_set groups;
 	struct sessions *sessions;
@@ -64,6 +67,15 @@ static void handle_control(struct agent *agent, struct stream *stream, const str
 		agent_greet(agent, stream);
 }
 
+/* What another machine's sessions left is nothing of this one's. */
+static void change_machine(struct agent *agent, const uint8_t id[AGENT_MACHINE_ID_BYTES])
+{
+	if (agent->has_machine && memcmp(agent->machine_id, id, AGENT_MACHINE_ID_BYTES) != 0)
+		sessions_forget(agent->sessions);
+	agent->has_machine = true;
+	memcpy(agent->machine_id, id, AGENT_MACHINE_ID_BYTES);
+}
+
 static void handle_identity(struct agent *agent, struct stream *stream, const struct frame *frame)
 {
 	struct agent_status status = {0};
@@ -77,8 +89,12 @@ static void handle_identity(struct agent *agent, struct stream *stream, const st
 		return;
 	}
 	r = identity_apply(&identity, agent->config.identity, agent->config.identity_context, &step);
-	explicit_bzero(&identity, sizeof(identity));
 	agent->identified = r == 0;
+	if (r == 0)
+		change_machine(agent, identity.machine_id);
+	explicit_bzero(&identity, sizeof(identity));
+	if (stream->outgoing)
+		link_proved(&agent->link);
 	if (r == 0)
 		step = "";
 	else
@@ -324,9 +340,27 @@ int agent_add_outgoing(struct agent *agent, int fd)
 	return -EAGAIN;
 }
 
+int agent_open_link(struct agent *agent)
+{
+	return link_open(&agent->link);
+}
+
+void agent_connected(struct agent *agent)
+{
+	link_connected(&agent->link);
+}
+
+void agent_link_ended(struct agent *agent)
+{
+	agent->identified = false;
+	link_ended(&agent->link);
+}
+
 void agent_connect_failed(struct agent *agent, int error)
 {
-	(void)agent;
+	/* Later tries have nothing new to say. */
+	if (agent->link.stood)
+		return;
 	/* Nothing is missing in the guest: the host may come to our port when it likes. */
 	log_info("vsock: nobody at the host's port %d: %s", AGENT_HOST_PORT, strerror(error));
 }
@@ -382,6 +416,9 @@ int agent_create(const struct agent_config *config, struct agent **out)
 	r = sessions_create(config->loop, &agent->groups, config->users, &agent->sessions);
 	if (r < 0)
 		goto fail;
+	r = link_init(&agent->link, config->loop, agent, config->connect);
+	if (r < 0)
+		goto fail;
 	fill_hello(&agent->hello);
 	agent->listening = true;
 	if (config->listen_fd >= 0) {
@@ -403,6 +440,7 @@ void agent_destroy(struct agent *agent)
 	if (!agent)
 		return;
 	loop_remove(agent->listener);
+	link_finish(&agent->link);
 	for (int i = 0; i < AGENT_STREAMS_MAX; i++)
 		stream_finish(&agent->streams[i]);
 	sessions_destroy(agent->sessions);

@@ -6,12 +6,17 @@
  *
  * Bounds: AGENT_STREAMS_MAX streams (one more is told EAGAIN and closed), AGENT_SESSIONS_MAX sessions. Over
  * vsock only the host (CID 2) is accepted.
+ *
+ * An identity is for one machine. When the stream that we opened ends, this may be a clone of the guest that
+ * had it: NEW is refused until IDENTITY comes again. One with another machine id ends and forgets the
+ * sessions that were before it.
  */
 #ifndef GUEST_INIT_AGENT_H
 #define GUEST_INIT_AGENT_H
 
 #include "common/loop.h"
 #include "guest-init/identity.h"
+#include "guest-init/link.h"
 #include "guest-init/session.h"
 #include "guest-init/stream.h"
 #include "guest-init/warnings.h"
@@ -25,6 +30,8 @@ struct agent_config {
 	const struct users_files *users;
 	const struct identity_ops *identity;
 	void *identity_context;
+	/* Opens the agent's own control stream (link.h); NULL: it has none. */
+	int (*connect)(void);
 	/* SHUTDOWN came. */
 	void (*shutdown)(void *context, uint32_t grace_ms);
 	void *shutdown_context;
@@ -37,8 +44,10 @@ int agent_create(const struct agent_config *config, struct agent **agent);
 /* Takes NULL. Closes every stream, kills every session. */
 void agent_destroy(struct agent *agent);
 
-/* A control stream that we open: HELLO is sent when the connection stands. Takes over fd, non-blocking, whose
- * connect(2) was begun; one that fails is a line in the log. 0 or -errno. */
+/* Opens the agent's own control stream, once, when it may be spoken to: HELLO is sent when the connection
+ * stands. One that fails is a line in the log; one that ends later is opened again. 0 or -errno. */
+int agent_open_link(struct agent *agent);
+/* For link.c: takes over fd, non-blocking, whose connect(2) was begun. 0 or -errno. */
 int agent_add_outgoing(struct agent *agent, int fd);
 
 /* Reaps all children that have ended, session leaders or not. True while there are others. On SIGCHLD. */
@@ -54,6 +63,9 @@ bool agent_is_stopping(const struct agent *agent);
 void agent_handle_frame(struct agent *agent, struct stream *stream, const struct frame *frame);
 /* Makes it a control stream and says HELLO. */
 void agent_greet(struct agent *agent, struct stream *stream);
+/* The stream that we opened: it stands, could not be opened, ended. */
+void agent_connected(struct agent *agent);
 void agent_connect_failed(struct agent *agent, int error);
+void agent_link_ended(struct agent *agent);
 
 #endif

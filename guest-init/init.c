@@ -182,11 +182,12 @@ static void set_up_agent(struct init *init)
 		.cgroup_root = MOUNTS_CGROUP_ROOT,
 		.users = &users_files_system,
 		.identity = &identity_ops_system,
+		.connect = host_link_connect,
 		.shutdown = shutdown_asked,
 		.shutdown_context = init,
 		.warnings = &init->warnings,
 	};
-	int r, fd;
+	int r;
 
 	if (listener < 0)
 		warnings_add(&init->warnings, "vsock: cannot listen: %s", strerror(-listener));
@@ -196,8 +197,7 @@ static void set_up_agent(struct init *init)
 	if (listener < 0)
 		return;
 	/* Only now: who gets our HELLO may connect at once. */
-	fd = host_link_connect();
-	r = fd < 0 ? fd : agent_add_outgoing(init->agent, fd);
+	r = agent_open_link(init->agent);
 	if (r < 0)
 		warnings_add(&init->warnings, "vsock: no way to the host: %s", strerror(-r));
 }

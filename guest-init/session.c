@@ -137,6 +137,31 @@ void sessions_stop(struct sessions *sessions)
 			sessions->slots[i].cause = AGENT_KILLED;
 }
 
+void session_evict(struct session *session)
+{
+	for (int i = 0; i < SESSION_OUTPUTS; i++)
+		session_close_output(&session->out[i]);
+	/* A session's rings lie in a row; their pages go back to the system. */
+	madvise(session->in.ring.bytes, (size_t)RINGS_PER_SESSION * RING_SIZE, MADV_DONTNEED);
+	session_step(session, SESSION_EVICT);
+}
+
+void sessions_forget(struct sessions *sessions)
+{
+	for (int i = 0; i < AGENT_SESSIONS_MAX; i++) {
+		struct session *session = &sessions->slots[i];
+
+		if (session->state == SESSION_FREE)
+			continue;
+		if (session->reader)
+			session->reader->replaced(session->reader->context);
+		if (session->state == SESSION_ENDED)
+			session_evict(session);
+		else
+			session_end(session, AGENT_KILLED);
+	}
+}
+
 int session_resize(struct session *session, uint16_t rows, uint16_t columns, const char **why)
 {
 	*why = "RESIZE: this session has no tty";

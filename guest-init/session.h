@@ -147,6 +147,9 @@ void session_end(struct session *session, enum agent_exit_kind cause);
  * caller's. */
 void sessions_stop(struct sessions *sessions);
 
+/* Sessions that ended are no more, those that run are killed. Each reader is told that it was replaced. */
+void sessions_forget(struct sessions *sessions);
+
 /* A child was reaped: does the rest if it was a leader. */
 void sessions_child_ended(struct sessions *sessions, pid_t pid, int status, const struct rusage *usage);
 
@@ -179,6 +182,8 @@ bool session_is_over(const struct session *session);
 /* Within session*.c: session.c */
 bool session_step(struct session *session, enum session_event event);
 void session_finish_drain(struct session *session);
+/* ENDED, and without a reader: its slot is free after this. */
+void session_evict(struct session *session);
 /* session_io.c */
 void session_pump(struct session *session);
 void session_close_input(struct session *session);

@@ -7,7 +7,6 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 static const uint64_t deadline_max_ms = 100ULL * 366 * 24 * 3600 * 1000; /* a later one is this one */
@@ -19,15 +18,6 @@ struct start {
 	int pipes[3]; /* the child's ends; -1: /dev/null; a terminal is the first alone */
 	char home[sizeof("HOME=") + USERS_HOME_MAX];
 };
-
-static void evict(struct session *session)
-{
-	for (int i = 0; i < SESSION_OUTPUTS; i++)
-		session_close_output(&session->out[i]);
-	/* A session's rings lie in a row; their pages go back to the system. */
-	madvise(session->in.ring.bytes, (size_t)(SESSION_OUTPUTS + 1) * RING_SIZE, MADV_DONTNEED);
-	session_step(session, SESSION_EVICT);
-}
 
 /* A free slot, or that of the session that ended first and that nobody reads. NULL: there is none. */
 static struct session *new_slot(struct sessions *sessions)
@@ -44,7 +34,7 @@ static struct session *new_slot(struct sessions *sessions)
 			oldest = session;
 	}
 	if (oldest)
-		evict(oldest);
+		session_evict(oldest);
 	return oldest;
 }
 

@@ -44,6 +44,8 @@ void stream_close(struct stream *stream)
 	if (stream->session && stream->session->reader == &stream->link)
 		session_detach(stream->session);
 	stream->session = NULL;
+	if (stream->outgoing)
+		agent_link_ended(stream->agent);
 }
 
 bool stream_send(struct stream *stream, uint8_t type, const void *head, size_t head_length, const void *tail,
@@ -229,6 +231,7 @@ static void finish_connect(struct stream *stream)
 		return;
 	}
 	stream->connecting = false;
+	agent_connected(stream->agent);
 	agent_greet(stream->agent, stream);
 	stream_pump(stream);
 }
@@ -268,6 +271,7 @@ int stream_open(struct stream *stream, struct agent *agent, int fd, bool connect
 		.agent = agent,
 		.fd = fd,
 		.kind = STREAM_FRESH,
+		.outgoing = connecting,
 		.connecting = connecting,
 		.events = connecting ? EPOLLOUT : EPOLLIN,
 		.reader = reader,

@@ -49,7 +49,8 @@ struct stream {
 	struct loop_source *source;
 	uint32_t events; /* as the loop has them */
 	enum stream_kind kind;
-	bool connecting; /* opened by us, not yet accepted */
+	bool outgoing;	 /* opened by us */
+	bool connecting; /* and not yet accepted */
 	bool exit_queued;
 	enum session_stream turn;   /* whose output goes next */
 	struct frame_reader reader; /* its memory stays with the slot */

@@ -18,6 +18,7 @@
 #include <fcntl.h>
 #include <linux/close_range.h>
 #include <mntent.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -169,6 +170,25 @@ static inline void start_listening(struct fixture *f)
 	assert_int_equal(listen(f->listener, 128), 0);
 }
 
+/* Where the agent's own stream goes: one test is at work at a time. Port 0: there is no host. */
+static struct {
+	struct sockaddr_in address;
+	int tries;
+} test_host;
+
+static inline int connect_to_test_host(void)
+{
+	int fd;
+
+	test_host.tries++;
+	if (test_host.address.sin_port == 0)
+		return -ENODEV;
+	fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	if (connect(fd, (struct sockaddr *)&test_host.address, sizeof(test_host.address)) < 0)
+		assert_int_equal(errno, EINPROGRESS);
+	return fd;
+}
+
 static inline int fixture_start(void **state, bool cgroups)
 {
 	struct fixture *f = calloc(1, sizeof(*f));
@@ -196,6 +216,7 @@ static inline int fixture_start(void **state, bool cgroups)
 		.users = &users_files_system,
 		.identity = &fake_identity_ops,
 		.identity_context = &f->identity,
+		.connect = connect_to_test_host,
 		.shutdown = fake_shutdown,
 		.shutdown_context = f,
 		.warnings = &f->warnings,

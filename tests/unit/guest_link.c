@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The agent's own stream to the host: opened again when it ends, and what that means for identity and
+ * sessions. */
+#include "guest_fixture.h"
+
+enum { A_WHILE_MS = 300, TRIES_MOST = 7 }; /* tries of a back-off from 10 ms that doubles, in A_WHILE_MS */
+
+struct host {
+	int listener;
+	struct client link;
+};
+
+/* Bound, and listening when it is to be found. */
+static void host_open(struct host *host)
+{
+	struct sockaddr_in *address = &test_host.address;
+	socklen_t length = sizeof(*address);
+
+	*address = (struct sockaddr_in){.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	host->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	assert_int_equal(bind(host->listener, (struct sockaddr *)address, length), 0);
+	assert_int_equal(getsockname(host->listener, (struct sockaddr *)address, &length), 0);
+	assert_int_equal(listen(host->listener, 8), 0);
+	test_host.tries = 0;
+}
+
+static void host_close(struct host *host)
+{
+	client_close(&host->link);
+	fd_close(&host->listener);
+	test_host.address.sin_port = 0;
+}
+
+/* Takes the next connection and reads its HELLO. */
+static void host_accept(struct fixture *f, struct host *host)
+{
+	uint64_t end = test_now_ms() + WAIT_MS;
+	struct frame frame;
+
+	do {
+		assert_true(test_now_ms() < end);
+		loop_turn(f->loop, TURN_MS);
+		host->link.fd = accept4(host->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	} while (host->link.fd < 0);
+	assert_int_equal(frame_reader_init(&host->link.reader, AGENT_FRAME_MAX), 0);
+	client_expect(f, &host->link, AGENT_HELLO, &frame);
+}
+
+static void host_identify(struct fixture *f, struct host *host, uint8_t machine)
+{
+	struct agent_identity identity = {.realtime_ns = 1, .machine_id = {machine}, .hostname = "a"};
+	struct agent_status status;
+	struct frame frame;
+
+	client_send(f, &host->link, AGENT_IDENTITY, &identity, sizeof(identity));
+	client_expect(f, &host->link, AGENT_IDENTITY_DONE, &frame);
+	memcpy(&status, frame.payload, sizeof(status));
+	assert_int_equal(status.status, 0);
+}
+
+/* What a clone sees of its restore: every stream has ended. */
+static void host_reset(struct host *host)
+{
+	const struct linger linger = {.l_onoff = 1};
+
+	setsockopt(host->link.fd, SOL_SOCKET, SO_LINGER, &linger, sizeof(linger));
+	client_close(&host->link);
+}
+
+static void expect_new_refused(struct fixture *f, uint64_t id, int error, const char *text)
+{
+	struct command command = {.argv = ARGV("/bin/true"), .id = id};
+	struct client client;
+
+	client_open(f, &client);
+	client_new(f, &client, &command);
+	client_expect_error(f, &client, error, text);
+	client_close(&client);
+}
+
+static void expect_runs(struct fixture *f, uint64_t id)
+{
+	struct command command = {.argv = ARGV("/bin/true"), .id = id};
+	struct outcome outcome;
+
+	run_command(f, &command, &outcome);
+	assert_int_equal(outcome.exit.kind, AGENT_EXITED);
+}
+
+static void turn_for(struct fixture *f, uint64_t ms)
+{
+	uint64_t end = test_now_ms() + ms;
+
+	while (test_now_ms() < end)
+		loop_turn(f->loop, 5);
+}
+
+static void a_reset_link_is_opened_again_and_needs_identity(void **state)
+{
+	struct fixture *f = *state;
+	struct host host;
+
+	host_open(&host);
+	assert_int_equal(agent_open_link(f->agent), 0);
+	host_accept(f, &host);
+	host_identify(f, &host, 1);
+	expect_runs(f, 1);
+	for (int i = 0; i < 3; i++) {
+		f->identity = (struct fake_identity){0};
+		host_reset(&host);
+		host_accept(f, &host);
+		expect_new_refused(f, 2, EPERM, "NEW: this guest has no identity yet (IDENTITY comes first)");
+		host_identify(f, &host, (uint8_t)(2 + i));
+		/* All of it is done again, before the answer. */
+		assert_int_equal(f->identity.calls, 4);
+		assert_memory_equal(f->identity.order, "ecmh", 4);
+		expect_runs(f, 1);
+	}
+	assert_int_equal(test_host.tries, 4);
+	host_close(&host);
+}
+
+static void a_host_that_never_was_is_not_sought(void **state)
+{
+	struct fixture *f = *state;
+	struct host host;
+
+	host_open(&host);
+	fd_close(&host.listener);
+	assert_int_equal(agent_open_link(f->agent), 0);
+	turn_for(f, A_WHILE_MS);
+	assert_int_equal(test_host.tries, 1);
+	test_host.address.sin_port = 0;
+	assert_int_equal(agent_open_link(f->agent), -ENODEV);
+}
+
+static void a_host_that_went_is_sought_ever_less_often(void **state)
+{
+	struct fixture *f = *state;
+	struct host host;
+
+	host_open(&host);
+	assert_int_equal(agent_open_link(f->agent), 0);
+	host_accept(f, &host);
+	host_identify(f, &host, 1);
+	fd_close(&host.listener);
+	host_reset(&host);
+	turn_for(f, A_WHILE_MS);
+	assert_in_range(test_host.tries, 3, 1 + TRIES_MOST);
+	/* A host that comes back is found; it is on another port here. */
+	host_open(&host);
+	host_accept(f, &host);
+	host_identify(f, &host, 1);
+	expect_runs(f, 1);
+	host_close(&host);
+}
+
+static void a_host_that_says_nothing_is_not_flooded(void **state)
+{
+	struct fixture *f = *state;
+	uint64_t end;
+	struct host host;
+	int fd;
+
+	host_open(&host);
+	assert_int_equal(agent_open_link(f->agent), 0);
+	end = test_now_ms() + A_WHILE_MS;
+	while (test_now_ms() < end) {
+		loop_turn(f->loop, 5);
+		fd = accept4(host.listener, NULL, NULL, SOCK_CLOEXEC);
+		fd_close(&fd);
+	}
+	assert_in_range(test_host.tries, 3, 1 + TRIES_MOST);
+	fd_close(&host.listener);
+	test_host.address.sin_port = 0;
+}
+
+static void another_machine_forgets_the_sessions(void **state)
+{
+	struct command sleeper = {.argv = ARGV("/bin/sleep", "1000"), .id = 8};
+	struct fixture *f = *state;
+	struct client reader;
+	struct frame frame;
+	struct host host;
+
+	host_open(&host);
+	assert_int_equal(agent_open_link(f->agent), 0);
+	host_accept(f, &host);
+	host_identify(f, &host, 1);
+	expect_runs(f, 7);
+	/* The same machine, as by a host that came back: what ended can still be read, and its id is held. */
+	host_reset(&host);
+	host_accept(f, &host);
+	host_identify(f, &host, 1);
+	expect_new_refused(f, 7, EEXIST, "NEW: a session with this id is held");
+	client_open(f, &reader);
+	client_new(f, &reader, &sleeper);
+	client_expect(f, &reader, AGENT_STARTED, &frame);
+	host_reset(&host);
+	host_accept(f, &host);
+	host_identify(f, &host, 2);
+	client_expect_end(f, &reader);
+	client_close(&reader);
+	expect_runs(f, 7);
+	host_close(&host);
+}
+
+int main(void)
+{
+#define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+	const struct CMUnitTest tests[] = {
+		CASE(a_reset_link_is_opened_again_and_needs_identity),
+		CASE(a_host_that_never_was_is_not_sought),
+		CASE(a_host_that_went_is_sought_ever_less_often),
+		CASE(a_host_that_says_nothing_is_not_flooded),
+		CASE(another_machine_forgets_the_sessions),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
