@@ -3,7 +3,7 @@
 #include "vmm/config.h"
 #include "vmm/config_options.h"
 #include "vmm/layout.h"
-#include "vmm/vm.h"
+#include "vmm/mptable_x86_64.h"
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -204,6 +204,39 @@ bool config_has_vsock(const struct config *config)
 	return config->vsock != NULL || config->control != NULL;
 }
 
+unsigned config_count_devices_of(const struct config *config, enum config_device kind)
+{
+	switch (kind) {
+	case CONFIG_DEVICE_DISK:
+		return config->disk_count;
+	case CONFIG_DEVICE_NET:
+		return config->net.wanted;
+	case CONFIG_DEVICE_VSOCK:
+		return config_has_vsock(config);
+	case CONFIG_DEVICE_RNG:
+		return 1;
+	case CONFIG_DEVICE_BALLOON:
+		return config->balloon;
+	case CONFIG_DEVICE_KINDS:
+		break;
+	}
+	return 0;
+}
+
+unsigned config_count_devices(const struct config *config)
+{
+	unsigned count = 0;
+
+	for (unsigned kind = 0; kind < CONFIG_DEVICE_KINDS; kind++)
+		count += config_count_devices_of(config, (enum config_device)kind);
+	return count;
+}
+
+unsigned config_first_pin(const struct config *config)
+{
+	return config->boot == CONFIG_BOOT_MPTABLE ? MPTABLE_FIRST_PIN : 0;
+}
+
 _Static_assert((int)VIRTIO_MMIO_WINDOW == 4096, "a window has 4K");
 _Static_assert(LAYOUT_VIRTIO_MAX *(sizeof(" " CONFIG_CMDLINE_DEVICE "=4K@0xd0000000:24") - 1) +
 			       sizeof(CONFIG_CMDLINE_ALWAYS " " CONFIG_CMDLINE_SILENT
@@ -225,7 +258,7 @@ __attribute__((format(printf, 3, 4))) static void append(char *line, size_t *len
 
 int config_kernel_cmdline(const struct config *config, char *line)
 {
-	unsigned devices = config->boot == CONFIG_BOOT_MPTABLE ? vm_count_devices(config) : 0;
+	unsigned devices = config->boot == CONFIG_BOOT_MPTABLE ? config_count_devices(config) : 0;
 	size_t length = 0;
 
 	append(line, &length, "%s %s", CONFIG_CMDLINE_ALWAYS,
@@ -234,7 +267,7 @@ int config_kernel_cmdline(const struct config *config, char *line)
 		append(line, &length, " %s", CONFIG_CMDLINE_HIGH_MEMORY);
 	for (unsigned i = 0; i < devices; i++)
 		append(line, &length, " %s=4K@0x%llx:%u", CONFIG_CMDLINE_DEVICE, LAYOUT_VIRTIO(i),
-			vm_first_pin(config) + i);
+			config_first_pin(config) + i);
 	if (config->cmdline != NULL)
 		append(line, &length, " %s", config->cmdline);
 	return length >= CONFIG_CMDLINE_MAX ? -E2BIG : 0;

@@ -96,6 +96,24 @@ int config_check_memory(const struct config *config, uint64_t host_memory, char 
 /* The sentence for memory that the host has but does not give (-ENOMEM of guest_memory_init). */
 void config_explain_memory(const struct config *config, char *error);
 
+/*
+ * The kinds of devices, in their order in the machine: device N has window N. Disks come first and are called
+ * vda, vdb, ... whatever else there is.
+ */
+enum config_device {
+	CONFIG_DEVICE_DISK,
+	CONFIG_DEVICE_NET,
+	CONFIG_DEVICE_VSOCK,
+	CONFIG_DEVICE_RNG,
+	CONFIG_DEVICE_BALLOON,
+	CONFIG_DEVICE_KINDS
+};
+/* How many devices the machine has, of one kind and of all. */
+unsigned config_count_devices_of(const struct config *config, enum config_device kind);
+unsigned config_count_devices(const struct config *config);
+/* The IOAPIC's pin of device 0; the others follow. */
+unsigned config_first_pin(const struct config *config);
+
 /* The vsock device exists when there is a host side to it: --vsock or --control. */
 bool config_has_vsock(const struct config *config);
 

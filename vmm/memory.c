@@ -101,6 +101,21 @@ int guest_memory_write(const struct guest_memory *memory, gpa_t address, const v
 	return r;
 }
 
+/*
+ * What is given back goes in whole blocks of this: a page, but for memory of a file, where each block may
+ * become a mapping of its own, so much that all of them are far fewer than a process may have.
+ */
+static uint64_t discard_block(const struct guest_memory *memory)
+{
+	uint64_t block = MEMORY_PAGE;
+
+	if (memory->of_file)
+		for (block = GUEST_DISCARD_FILE_MIN;
+			guest_memory_size(memory) / block > GUEST_DISCARD_BLOCKS_MAX;)
+			block *= 2;
+	return block;
+}
+
 static int discard_pages(const struct guest_memory *memory, void *start, uint64_t length)
 {
 	if (memory->of_file)
@@ -114,12 +129,12 @@ static int discard_pages(const struct guest_memory *memory, void *start, uint64_
 int64_t guest_memory_discard(const struct guest_memory *memory, void *pointer, uint64_t length)
 {
 	uintptr_t address = (uintptr_t)pointer;
-	uint64_t before = -address % MEMORY_PAGE;
+	uint64_t block = discard_block(memory), before = -address % block;
 	int r;
 
 	if (length < before)
 		return 0;
-	length = (length - before) / MEMORY_PAGE * MEMORY_PAGE;
+	length = (length - before) / block * block;
 	if (length == 0)
 		return 0;
 	r = discard_pages(memory, (void *)(address + before), length);

@@ -20,7 +20,8 @@ typedef uint64_t gpa_t;
 #define GUEST_HOLE_START (3ull << 30)
 #define GUEST_HOLE_END (4ull << 30)
 
-enum { GUEST_REGIONS_MAX = 2 }; /* below and above the hole */
+enum { GUEST_DISCARD_FILE_MIN = 64 * 1024, GUEST_DISCARD_BLOCKS_MAX = 16384 }; /* see guest_memory_discard */
+enum { GUEST_REGIONS_MAX = 2 };						       /* below and above the hole */
 
 struct guest_region {
 	gpa_t base;
@@ -59,8 +60,8 @@ int guest_memory_write(const struct guest_memory *memory, gpa_t address, const v
  * guest_memory_pointer has returned, or a part of it. The guest finds zeros there, or what it writes next.
  * Bytes given back (0: there is no whole page in it), or -errno of madvise or mmap; their content is then as
  * before. In memory that is of a file, MADV_DONTNEED would bring the file's bytes back: there, anonymous
- * memory takes the place, and a guest that gives back every other page meets the host's limit of mappings:
- * -ENOMEM.
+ * memory takes the place, in whole aligned blocks of GUEST_DISCARD_FILE_MIN bytes or, in a large guest, more,
+ * so that a guest that gives back every other page does not use up the host's mappings (vm.max_map_count).
  */
 int64_t guest_memory_discard(const struct guest_memory *memory, void *pointer, uint64_t length);
 

@@ -113,7 +113,7 @@ static int add_memory(struct vm *vm)
 /* An IOAPIC has a pin at least. */
 static unsigned pins_of(const struct vm *vm)
 {
-	unsigned pins = vm_first_pin(vm->config) + vm_count_devices(vm->config);
+	unsigned pins = config_first_pin(vm->config) + config_count_devices(vm->config);
 
 	return pins > 0 ? pins : 1;
 }

@@ -40,7 +40,7 @@ struct vm_snapshot;
 struct vm_device {
 	struct vm *vm;
 	unsigned number; /* of its window */
-	unsigned pin;	 /* at the IOAPIC: number + vm_first_pin */
+	unsigned pin;	 /* at the IOAPIC: number + config_first_pin */
 	struct virtio_mmio *mmio;
 };
 
@@ -107,9 +107,6 @@ bool vm_has_ended(struct vm *vm);
 /* vm_devices.c: makes the devices that the configuration asks for and puts them on the bus. 0 or -errno,
  * logged. */
 int vm_add_devices(struct vm *vm);
-unsigned vm_count_devices(const struct config *config);
-/* The pin of the device with number 0. */
-unsigned vm_first_pin(const struct config *config);
 void vm_remove_devices(struct vm *vm);
 
 /* vm_boot.c: puts the kernel and what it needs into guest memory and fills vm->entry. 0 or -errno, logged. */

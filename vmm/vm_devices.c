@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The devices of the machine, in the one table below; their order is that of their windows and pins, so that
- * disks come first and are called vda, vdb, ... whatever else there is.
+ * The devices of the machine, in the one table below; their order (enum config_device) is that of their
+ * windows and pins.
  */
 #include "common/log.h"
 #include "vmm/mptable_x86_64.h"
@@ -19,11 +19,6 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-static unsigned count_disks(const struct config *config)
-{
-	return config->disk_count;
-}
-
 static int create_disk(struct vm *vm, unsigned index, struct virtio_device **out)
 {
 	const struct config_disk *disk = &vm->config->disks[index];
@@ -36,11 +31,6 @@ static int create_disk(struct vm *vm, unsigned index, struct virtio_device **out
 	if (r < 0)
 		log_error("--disk %s cannot be used: %s; give another file", disk->path, strerror(-r));
 	return r;
-}
-
-static unsigned count_net(const struct config *config)
-{
-	return config->net.wanted ? 1 : 0;
 }
 
 /* As given, or made of the tap's name and the host's; without a tap, any. 0 or -errno. */
@@ -79,11 +69,6 @@ static int create_net(struct vm *vm, unsigned index, struct virtio_device **out)
 	else
 		vm->net = *out;
 	return r;
-}
-
-static unsigned count_vsock(const struct config *config)
-{
-	return config_has_vsock(config) ? 1 : 0;
 }
 
 /*
@@ -146,12 +131,6 @@ static int create_vsock(struct vm *vm, unsigned index, struct virtio_device **ou
 	return 0;
 }
 
-static unsigned count_rng(const struct config *config)
-{
-	(void)config;
-	return 1;
-}
-
 static int create_rng(struct vm *vm, unsigned index, struct virtio_device **out)
 {
 	int r = rng_create(out);
@@ -161,11 +140,6 @@ static int create_rng(struct vm *vm, unsigned index, struct virtio_device **out)
 	if (r < 0)
 		log_error("cannot make an rng device: %s", strerror(-r));
 	return r;
-}
-
-static unsigned count_balloon(const struct config *config)
-{
-	return config->balloon ? 1 : 0;
 }
 
 static int create_balloon(struct vm *vm, unsigned index, struct virtio_device **out)
@@ -181,18 +155,15 @@ static int create_balloon(struct vm *vm, unsigned index, struct virtio_device **
 	return r;
 }
 
-/* create logs why it fails. */
-static const struct {
-	unsigned (*count)(const struct config *config);
-	int (*create)(struct vm *vm, unsigned index, struct virtio_device **out);
-} device_kinds[] = {
-	{count_disks, create_disk},
-	{count_net, create_net},
-	{count_vsock, create_vsock},
-	{count_rng, create_rng},
-	{count_balloon, create_balloon},
+/* Each logs why it fails. */
+static int (*const create_kind[CONFIG_DEVICE_KINDS])(
+	struct vm *vm, unsigned index, struct virtio_device **out) = {
+	[CONFIG_DEVICE_DISK] = create_disk,
+	[CONFIG_DEVICE_NET] = create_net,
+	[CONFIG_DEVICE_VSOCK] = create_vsock,
+	[CONFIG_DEVICE_RNG] = create_rng,
+	[CONFIG_DEVICE_BALLOON] = create_balloon,
 };
-enum { DEVICE_KINDS = sizeof(device_kinds) / sizeof(device_kinds[0]) };
 
 _Static_assert((int)CONFIG_DISKS_MAX + 4 <= (int)LAYOUT_VIRTIO_MAX, "every device has a window");
 _Static_assert(
@@ -200,20 +171,6 @@ _Static_assert(
 _Static_assert((int)CONFIG_DISKS_MAX + 4 <= (int)MPTABLE_DEVICES_MAX, "every device has an IRQ");
 _Static_assert((int)LAYOUT_VIRTIO_MAX <= (int)STATS_DEVICES_MAX, "every device is counted");
 _Static_assert((int)LAYOUT_VIRTIO_MAX + 3 <= (int)BUS_WINDOWS_MAX, "every device is on the bus");
-
-unsigned vm_count_devices(const struct config *config)
-{
-	unsigned count = 0;
-
-	for (unsigned i = 0; i < DEVICE_KINDS; i++)
-		count += device_kinds[i].count(config);
-	return count;
-}
-
-unsigned vm_first_pin(const struct config *config)
-{
-	return config->boot == CONFIG_BOOT_MPTABLE ? MPTABLE_FIRST_PIN : 0;
-}
 
 static void raise_line(void *context)
 {
@@ -248,7 +205,7 @@ static int add_device(struct vm *vm, struct virtio_device *virtio)
 	int r;
 
 	*device = (struct vm_device){
-		.vm = vm, .number = vm->device_count, .pin = vm_first_pin(vm->config) + vm->device_count};
+		.vm = vm, .number = vm->device_count, .pin = config_first_pin(vm->config) + vm->device_count};
 	r = virtio_mmio_create(virtio, &vm->memory, vm->loop, &machine, &device->mmio);
 	if (r == 0) {
 		vm->device_count++;
@@ -260,13 +217,13 @@ static int add_device(struct vm *vm, struct virtio_device *virtio)
 	return r;
 }
 
-static int add_kind(struct vm *vm, unsigned kind)
+static int add_kind(struct vm *vm, enum config_device kind)
 {
-	unsigned count = device_kinds[kind].count(vm->config);
+	unsigned count = config_count_devices_of(vm->config, kind);
 
 	for (unsigned i = 0; i < count; i++) {
 		struct virtio_device *virtio;
-		int r = device_kinds[kind].create(vm, i, &virtio);
+		int r = create_kind[kind](vm, i, &virtio);
 
 		if (r == 0)
 			r = add_device(vm, virtio);
@@ -280,8 +237,8 @@ int vm_add_devices(struct vm *vm)
 {
 	int r = 0;
 
-	for (unsigned kind = 0; r == 0 && kind < DEVICE_KINDS; kind++)
-		r = add_kind(vm, kind);
+	for (unsigned kind = 0; r == 0 && kind < CONFIG_DEVICE_KINDS; kind++)
+		r = add_kind(vm, (enum config_device)kind);
 	return r;
 }
 

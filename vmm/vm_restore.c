@@ -130,10 +130,10 @@ static int complete_config(const struct vm_snapshot *snapshot, struct config *co
 	config->memory = memory_of(shape);
 	config->cpus = shape->cpus;
 	config->boot = shape->boot;
-	if (vm_count_devices(config) == shape->device_count)
+	if (config_count_devices(config) == shape->device_count)
 		return 0;
 	log_error("--restore %s is of a machine with %u devices and here are %u; give the same ones",
-		snapshot->state_name, shape->device_count, vm_count_devices(config));
+		snapshot->state_name, shape->device_count, config_count_devices(config));
 	return -EINVAL;
 }
 

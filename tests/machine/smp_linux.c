@@ -18,6 +18,7 @@ enum {
 	CONSOLE_MAX = 65536,
 	NAME_MAX_SHOWN = 128,
 	PAUSES = 20,
+	BOOTS_MAX = 3, /* of one machine, when the lab fails */
 };
 
 struct test {
@@ -171,23 +172,64 @@ static const struct {
 	{"8", "p", "8 CPUs: panic on the last", VMM_END_PANIC, "the guest's kernel panicked"},
 };
 
+/*
+ * A kernel rewrites its own code while other CPUs run it, and QEMU's TCG sometimes lets one of them run on
+ * with what was there in between, an int3: the lab's fault, not the machine's (docs/testing.md).
+ */
+static bool lab_failed(const struct test *test)
+{
+	return getenv("TINDERBOX_LAB") && strstr(test->console, "int3: 0000 [#1]");
+}
+
+/* Boots to the guest's end; *machine is to be finished. False: not started. */
+static bool boot(struct test *test, const char *cpus, const char *how, struct machine *machine)
+{
+	char output[MACHINE_OUTPUT_MAX];
+	int console;
+
+	for (unsigned i = 0; i < BOOTS_MAX; i++) {
+		if (!start(test, cpus, how, false, machine, &console))
+			return false;
+		read_console(test, console, NULL);
+		fd_close(&console);
+		if (!lab_failed(test) || i == BOOTS_MAX - 1)
+			break;
+		machine_finish(machine, output);
+		printf("# %s CPUs: booted again, the lab ran code that was no more\n", cpus);
+	}
+	return true;
+}
+
 static void test_boots(struct test *test)
 {
 	for (size_t i = 0; i < sizeof(boots) / sizeof(boots[0]); i++) {
 		unsigned cpus = (unsigned)atoi(boots[i].cpus);
 		struct machine machine;
-		int console;
 
-		if (!start(test, boots[i].cpus, boots[i].how, false, &machine, &console))
+		if (!boot(test, boots[i].cpus, boots[i].how, &machine))
 			return;
-		read_console(test, console, NULL);
 		machine_expect_end(&test->suite, &machine, boots[i].name, boots[i].status, boots[i].line);
-		fd_close(&console);
 		expect_topology(test, cpus);
 		expect_caches(test, cpus);
 		expect_no_warnings(test, cpus);
 		expect_work(test, cpus);
 	}
+}
+
+/* Boots until the guest says that all CPUs are busy, or what else it says. */
+static bool start_busy(struct test *test, struct machine *machine, int *console)
+{
+	char output[MACHINE_OUTPUT_MAX];
+
+	for (unsigned i = 0; i < BOOTS_MAX; i++) {
+		if (!start(test, "8", "s", true, machine, console))
+			return false;
+		if (read_console(test, *console, "guest: spins") || !lab_failed(test) || i == BOOTS_MAX - 1)
+			break;
+		machine_finish(machine, output);
+		fd_close(console);
+	}
+	return true;
 }
 
 /* All CPUs are busy. */
@@ -198,9 +240,9 @@ static void test_pauses(struct test *test)
 	uint64_t before, after;
 	int console, i = 0;
 
-	if (!start(test, "8", "s", true, &machine, &console))
+	if (!start_busy(test, &machine, &console))
 		return;
-	suite_report(&test->suite, read_console(test, console, "guest: spins"), "8 CPUs are busy", "said: %s",
+	suite_report(&test->suite, strstr(test->console, "guest: spins"), "8 CPUs are busy", "said: %s",
 		guest_part(test));
 	while (i < PAUSES && machine_ask(&machine, VMM_PAUSE, &message) &&
 		machine_ask(&machine, VMM_RESUME, &message))
