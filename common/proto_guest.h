@@ -5,9 +5,9 @@
  * A stream is a sequence of frames: an 8-byte header, then `length` bytes of payload. All integers are
  * little-endian. The upgraded form of `POST /v1/run` carries the same frames between client and daemon.
  *
- * Who opens the stream does not matter: guest-init connects to AGENT_HOST_PORT when it is ready
- * (so that nobody polls for it), again when that stream ended (as it does in a clone), and accepts on AGENT_GUEST_PORT after that. What the stream is for is
- * said by its first frame:
+ * Who opens the stream does not matter: guest-init connects to AGENT_HOST_PORT when it is ready (so that
+ * nobody polls for it) and again when that stream ended (as it does in a clone), and accepts on
+ * AGENT_GUEST_PORT after that. What the stream is for is said by its first frame:
  *
  *   control   host: CONTROL            guest: HELLO, then IDENTITY -> IDENTITY_DONE, SHUTDOWN, REPORT ...
  *             (on the stream that guest-init opened, it sends HELLO without being asked)

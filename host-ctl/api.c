@@ -45,12 +45,12 @@ const struct http_handler api_handler = {.check = check, .handle = handle};
 
 void api_pool_get(struct api *api, struct http_request *request)
 {
-	http_reply_json(request, 200, pool_to_json(api->pool));
+	http_reply_json(request, 200, pool_to_json(templates_base_pool(api->templates)));
 }
 
 void api_healthz_get(struct api *api, struct http_request *request)
 {
-	const char *reason = pool_ill_reason(api->pool);
+	const char *reason = templates_ill_reason(api->templates);
 
 	if (reason)
 		http_reply_json(request, 503,
@@ -69,7 +69,7 @@ void api_metrics_get(struct api *api, struct http_request *request)
 	FILE *out = open_memstream(&text, &length);
 	int status = out ? 0 : -1;
 
-	pool_read_gauges(api->pool, &gauges);
+	templates_read_gauges(api->templates, &gauges);
 	if (out)
 		status = metrics_write(api->metrics, &gauges, out);
 	if (out && fclose(out))

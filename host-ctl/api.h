@@ -6,14 +6,14 @@
 #include "common/loop.h"
 #include "host-ctl/http.h"
 #include "host-ctl/metrics.h"
-#include "host-ctl/pool.h"
+#include "host-ctl/templates.h"
 
 struct api_stream;
 
 /* What handlers share; outlives every request. */
 struct api {
 	struct loop *loop;
-	struct pool *pool;
+	struct templates *templates;
 	struct metrics *metrics;
 	struct api_stream *streams; /* the upgraded runs */
 };

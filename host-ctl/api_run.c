@@ -11,7 +11,8 @@ static struct api_run *run_of_claim(struct pool_claim *claim)
 
 void api_run_destroy(struct api_run *run, const char *why)
 {
-	pool_cancel(run->api->pool, &run->claim);
+	if (run->pool)
+		pool_cancel(run->pool, &run->claim);
 	if (run->running)
 		run_cancel(&run->run, why);
 	run->form->finish(run);
@@ -44,7 +45,7 @@ static void begin(struct api_run *run, struct vm *vm, bool warm)
 		return;
 	}
 	run->running = true;
-	pool_refill(run->api->pool);
+	pool_refill(run->pool);
 	run_request_finish(&run->command);
 	run->form->begin(run);
 }
@@ -85,7 +86,8 @@ void api_run_create(struct api *api, struct http_request *request)
 	}
 	request->left = client_left;
 	request->left_context = run;
-	vm = pool_claim_vm(api->pool, &run->claim, &error);
+	run->pool = templates_base_pool(api->templates);
+	vm = pool_claim_vm(run->pool, &run->claim, &error);
 	if (vm)
 		begin(run, vm, true);
 	else if (error.kind)

@@ -17,6 +17,7 @@
 struct api_run {
 	struct api *api;
 	struct http_request *request; /* NULL once it is answered, upgraded or left */
+	struct pool *pool;	      /* that it claims from; NULL: not yet */
 	struct pool_claim claim;
 	struct run_request command;
 	struct run_origin origin;

@@ -22,5 +22,5 @@ $(FAKE_VMM): $(BUILD)/host/tests/fake-vmm/fake_vmm.o $(patsubst %.c,$(BUILD)/hos
 	@mkdir -p $(@D)
 	@echo "  LD $@"
 	@$(CC) -static -o $@ $^
-$(patsubst %,$(BUILD)/san/tests/unit/hostctl_%,hostile serve serve_check stream vm): | $(FAKE_VMM)
+$(patsubst %,$(BUILD)/san/tests/unit/hostctl_%,hostile serve serve_check stream templates vm): | $(FAKE_VMM)
 $(BUILD)/san/tests/unit/hostctl_serve_check: | $(BUILD)/vmm/vmm

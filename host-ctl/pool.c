@@ -15,7 +15,9 @@
 struct pool {
 	struct pool_config config;
 	struct metrics *metrics;
+	struct template *template; /* NULL: none */
 	struct vm *slots[POOL_VMS_MAX];
+	struct template *templates[POOL_VMS_MAX]; /* of the VM in the slot, a reference; NULL: booted */
 	struct pool_claim *first, *last;
 	unsigned int queued;
 	struct loop_source *timer; /* a refill, now or after the back-off */
@@ -42,7 +44,7 @@ struct pool *pool_create(const struct pool_config *config, struct metrics *metri
 	pool->full = full;
 	pool->emptied = emptied;
 	pool->context = context;
-	pool->timer = loop_add_timer(config->vm.loop, refill, pool);
+	pool->timer = loop_add_timer(config->vm->loop, refill, pool);
 	if (!pool->timer) {
 		free(pool);
 		return NULL;
@@ -55,12 +57,13 @@ void pool_destroy(struct pool *pool)
 	if (!pool)
 		return;
 	loop_remove(pool->timer);
+	template_drop(pool->template);
 	free(pool);
 }
 
 bool pool_is_empty(const struct pool *pool)
 {
-	for (unsigned int i = 0; i < pool->config.vms_max; i++)
+	for (unsigned int i = 0; i < POOL_VMS_MAX; i++)
 		if (pool->slots[i])
 			return false;
 	return true;
@@ -69,7 +72,7 @@ bool pool_is_empty(const struct pool *pool)
 void pool_read_gauges(const struct pool *pool, struct metrics_gauges *gauges)
 {
 	*gauges = (struct metrics_gauges){.target = pool->config.target, .queued = pool->queued};
-	for (unsigned int i = 0; i < pool->config.vms_max; i++) {
+	for (unsigned int i = 0; i < POOL_VMS_MAX; i++) {
 		const struct vm *vm = pool->slots[i];
 
 		if (!vm)
@@ -79,6 +82,26 @@ void pool_read_gauges(const struct pool *pool, struct metrics_gauges *gauges)
 		gauges->busy += vm->state == VM_BUSY;
 		gauges->ending += vm->state == VM_ENDING;
 	}
+}
+
+/* Of the kind that is started now. */
+static bool is_fresh(const struct pool *pool, const struct vm *vm)
+{
+	return pool->templates[vm->slot] == pool->template;
+}
+
+/* How many VMs are, or may become, warm and of the present kind. */
+static unsigned int count_fresh(const struct pool *pool, bool warm_only)
+{
+	unsigned int count = 0;
+
+	for (unsigned int i = 0; i < POOL_VMS_MAX; i++) {
+		const struct vm *vm = pool->slots[i];
+
+		if (vm && is_fresh(pool, vm))
+			count += vm->state == VM_WARM || (!warm_only && vm_is_starting(vm));
+	}
+	return count;
 }
 
 static void schedule(struct pool *pool, uint64_t milliseconds)
@@ -150,6 +173,25 @@ static void note_failure(struct pool *pool, const char *cause)
 	schedule(pool, delay);
 }
 
+/* Warm VMs of a former kind, and those beyond the target, once the target is met without them. */
+static void end_surplus(struct pool *pool)
+{
+	unsigned int fresh = count_fresh(pool, true);
+
+	if (fresh < pool->config.target || pool->first)
+		return;
+	for (unsigned int i = 0; i < POOL_VMS_MAX; i++) {
+		struct vm *vm = pool->slots[i];
+
+		if (!vm || vm->state != VM_WARM)
+			continue;
+		if (!is_fresh(pool, vm))
+			vm_retire(vm, "its template was replaced");
+		else if (fresh > pool->config.target && fresh--)
+			vm_retire(vm, "the pool's target was lowered");
+	}
+}
+
 static void vm_warm(void *context, struct vm *vm)
 {
 	struct pool *pool = context;
@@ -168,6 +210,7 @@ static void vm_warm(void *context, struct vm *vm)
 		claim->granted(claim, vm);
 		return;
 	}
+	end_surplus(pool);
 	pool_read_gauges(pool, &now);
 	if (!pool->was_full && now.warm >= pool->config.target) {
 		pool->was_full = true;
@@ -179,7 +222,7 @@ static void vm_ended(void *context, struct vm *vm)
 {
 	struct pool *pool = context;
 
-	if (vm->was_busy || pool->stopping)
+	if (vm->was_busy || pool->stopping || vm->retired)
 		return;
 	if (vm->booted) {
 		pool->metrics->warm_lost++;
@@ -191,11 +234,24 @@ static void vm_ended(void *context, struct vm *vm)
 	note_failure(pool, vm_cause(vm));
 }
 
+static void leave_slot(struct pool *pool, unsigned int slot)
+{
+	struct template *template = pool->templates[slot];
+
+	pool->slots[slot] = NULL;
+	pool->templates[slot] = NULL;
+	pool->config.slots->used[slot] = false;
+	pool->config.slots->count--;
+	if (template)
+		template->vms--;
+	template_drop(template);
+}
+
 static void vm_gone(void *context, struct vm *vm)
 {
 	struct pool *pool = context;
 
-	pool->slots[vm->slot] = NULL;
+	leave_slot(pool, vm->slot);
 	if (pool->stopping && pool_is_empty(pool))
 		pool->emptied(pool->context);
 	else if (clock_now() >= pool->retry_ns)
@@ -207,38 +263,57 @@ static const struct vm_events vm_events = {.warm = vm_warm, .ended = vm_ended, .
 /* How many more are to be started now. */
 static unsigned int shortage(const struct pool *pool)
 {
+	const struct pool_slots *slots = pool->config.slots;
 	struct metrics_gauges now;
-	unsigned int wanted, have, total, more;
+	unsigned int wanted, have, more;
 
 	pool_read_gauges(pool, &now);
 	wanted = pool->config.target + now.queued;
-	have = now.warm + now.starting;
-	total = have + now.busy + now.ending;
+	have = count_fresh(pool, false);
 	more = wanted > have ? wanted - have : 0;
+	if (now.starting >= pool->config.starts_max)
+		return 0;
 	if (more > pool->config.starts_max - now.starting)
 		more = pool->config.starts_max - now.starting;
-	if (more > pool->config.vms_max - total)
-		more = pool->config.vms_max - total;
+	if (more > slots->maximum - slots->count)
+		more = slots->maximum - slots->count;
 	/* After a failure one VM at a time has to show that the fault is gone. */
 	if (pool->failures && more)
 		more = now.starting ? 0 : 1;
 	return more;
 }
 
+static unsigned int enter_slot(struct pool *pool)
+{
+	struct pool_slots *slots = pool->config.slots;
+	unsigned int slot = 0;
+
+	while (slots->used[slot])
+		slot++;
+	slots->used[slot] = true;
+	slots->count++;
+	if (pool->template) {
+		pool->templates[slot] = template_take(pool->template);
+		pool->template->vms++;
+	}
+	return slot;
+}
+
 static int start_one(struct pool *pool)
 {
+	struct vm_order order = {
+		.source = pool->template ? &pool->template->source : pool->config.cold,
+		.slot = enter_slot(pool),
+		.awaited = pool->queued > 0,
+	};
 	struct error error;
-	unsigned int slot = 0;
 	int status;
 
-	while (pool->slots[slot])
-		slot++;
 	pool->metrics->vms_started++;
-	status = vm_start(
-		&pool->config.vm, slot, pool->queued > 0, &vm_events, pool, &pool->slots[slot], &error);
+	status = vm_start(pool->config.vm, &order, &vm_events, pool, &pool->slots[order.slot], &error);
 	if (!status)
 		return 0;
-	pool->slots[slot] = NULL;
+	leave_slot(pool, order.slot);
 	pool->metrics->starts_failed++;
 	log_warn("start failed: %s", error.message);
 	note_failure(pool, error.message);
@@ -272,6 +347,48 @@ int pool_start(struct pool *pool)
 	return loop_set_timer(pool->timer, 1);
 }
 
+void pool_set_template(struct pool *pool, struct template *template)
+{
+	struct template *before = pool->template;
+
+	pool->template = template ? template_take(template) : NULL;
+	template_drop(before);
+	/* Another kind: what failed of the one before says nothing of it. */
+	pool->failures = 0;
+	pool->retry_ns = 0;
+	end_surplus(pool);
+	schedule(pool, 0);
+}
+
+void pool_set_target(struct pool *pool, unsigned int target)
+{
+	pool->config.target = target;
+	end_surplus(pool);
+	schedule(pool, 0);
+}
+
+unsigned int pool_target(const struct pool *pool)
+{
+	return pool->config.target;
+}
+
+/* One that waits warm: of the present kind, if there is one. */
+static struct vm *find_warm(const struct pool *pool)
+{
+	struct vm *found = NULL;
+
+	for (unsigned int i = 0; i < POOL_VMS_MAX; i++) {
+		struct vm *vm = pool->slots[i];
+
+		if (!vm || vm->state != VM_WARM)
+			continue;
+		if (is_fresh(pool, vm))
+			return vm;
+		found = vm;
+	}
+	return found;
+}
+
 void pool_stop(struct pool *pool)
 {
 	struct error error;
@@ -281,7 +398,7 @@ void pool_stop(struct pool *pool)
 	loop_set_timer(pool->timer, 0);
 	error_set(&error, ERROR_NOT_READY, "the daemon is stopping: try again when it is back");
 	refuse_all(pool, &error);
-	for (unsigned int i = 0; i < pool->config.vms_max; i++) {
+	for (unsigned int i = 0; i < POOL_VMS_MAX; i++) {
 		if (!pool->slots[i])
 			continue;
 		empty = false;
@@ -293,6 +410,7 @@ void pool_stop(struct pool *pool)
 
 struct vm *pool_claim_vm(struct pool *pool, struct pool_claim *claim, struct error *error)
 {
+	struct vm *vm = find_warm(pool);
 	struct metrics_gauges now;
 
 	error->kind = ERROR_NONE;
@@ -301,11 +419,9 @@ struct vm *pool_claim_vm(struct pool *pool, struct pool_claim *claim, struct err
 		error_set(error, ERROR_NOT_READY, "the daemon is stopping: try again when it is back");
 		return NULL;
 	}
-	for (unsigned int i = 0; i < pool->config.vms_max; i++) {
-		if (!pool->slots[i] || pool->slots[i]->state != VM_WARM)
-			continue;
+	if (vm) {
 		pool->metrics->claims_warm++;
-		return pool->slots[i];
+		return vm;
 	}
 	pool_read_gauges(pool, &now);
 	if (pool->failures >= POOL_FAILURES_MAX && !now.starting) {
@@ -357,15 +473,17 @@ json_t *pool_to_json(const struct pool *pool)
 	struct metrics_gauges now;
 	json_t *vms = json_array();
 
-	for (unsigned int i = 0; i < pool->config.vms_max; i++)
+	for (unsigned int i = 0; i < POOL_VMS_MAX; i++)
 		if (pool->slots[i])
 			json_array_append_new(vms, vm_to_json(pool->slots[i]));
 	pool_read_gauges(pool, &now);
-	return json_pack("{s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:I,s:I,s:I,s:I,s:o,s:o}", "target", (int)now.target,
+	return json_pack("{s:o,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:I,s:I,s:I,s:I,s:o,s:o}", "template",
+		pool->template ? json_string(pool->template->name) : json_null(), "target", (int)now.target,
 		"warm", (int)now.warm, "starting", (int)now.starting, "busy", (int)now.busy, "queued",
 		(int)now.queued, "queue_max", (int)pool->config.queue_max, "vms_max",
-		(int)pool->config.vms_max, "claims_warm", (json_int_t)metrics->claims_warm, "claims_waited",
-		(json_int_t)metrics->claims_waited, "starts_failed", (json_int_t)metrics->starts_failed,
-		"warm_lost", (json_int_t)metrics->warm_lost, "last_failure",
-		pool->last_failure[0] ? json_string(pool->last_failure) : json_null(), "vms", vms);
+		(int)pool->config.slots->maximum, "claims_warm", (json_int_t)metrics->claims_warm,
+		"claims_waited", (json_int_t)metrics->claims_waited, "starts_failed",
+		(json_int_t)metrics->starts_failed, "warm_lost", (json_int_t)metrics->warm_lost,
+		"last_failure", pool->last_failure[0] ? json_string(pool->last_failure) : json_null(), "vms",
+		vms);
 }

@@ -8,6 +8,12 @@
  * after POOL_FAILURES_MAX failures in a row, those who wait are refused with the cause rather than left to
  * hang.
  *
+ * Its VMs are clones of its template, or are booted while it has none. When that changes, VMs that are warm
+ * already still serve claims, after those of the new kind, and are ended as soon as the target is met without
+ * them.
+ *
+ * Several pools share one table of slots, and with it vms_max.
+ *
  *   claim: a warm VM at once, or queued (first come, first served), or
  *     exhausted   the queue holds queue_max claims
  *     not_ready   starts keep failing, or the daemon is stopping
@@ -16,6 +22,7 @@
 #define HOST_CTL_POOL_H
 
 #include "host-ctl/metrics.h"
+#include "host-ctl/template.h"
 #include "host-ctl/vm.h"
 #include <stdbool.h>
 
@@ -30,9 +37,17 @@ enum {
 	POOL_FAILURES_MAX = 3,
 };
 
+/* Which numbers living VMs have. */
+struct pool_slots {
+	bool used[POOL_VMS_MAX];
+	unsigned int count, maximum;
+};
+
 struct pool_config {
-	unsigned int target, vms_max, starts_max, queue_max;
-	struct vm_config vm;
+	unsigned int target, starts_max, queue_max;
+	struct pool_slots *slots; /* outlives the pool */
+	const struct vm_config *vm;
+	const struct vm_source *cold; /* without a template; NULL: then there must be one */
 };
 
 /* One claim that waits; part of its owner's memory, which stays until granted, refused or cancelled. */
@@ -57,6 +72,10 @@ void pool_destroy(struct pool *pool);
 
 /* Starts filling. 0 or -errno. */
 int pool_start(struct pool *pool);
+/* What VMs that start from now on are cloned from; NULL: they are booted. */
+void pool_set_template(struct pool *pool, struct template *template);
+void pool_set_target(struct pool *pool, unsigned int target);
+unsigned int pool_target(const struct pool *pool);
 /* No VM is started any more, every waiting claim is refused, every VM is ended; then emptied is called. */
 void pool_stop(struct pool *pool);
 bool pool_is_empty(const struct pool *pool);

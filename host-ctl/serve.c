@@ -2,7 +2,7 @@
 /*
  * The daemon's life.
  *
- *   options, files that are there → runtime folder, locks → cgroups, leftovers away → pool, HTTP → loop
+ *   options, files that are there → runtime folder, locks → cgroups, leftovers away → templates, HTTP → loop
  *   SIGTERM, SIGINT: no new connection, queued runs refused, VMs ended; when the last is gone, the loop stops
  */
 #include "host-ctl/serve.h"
@@ -82,7 +82,7 @@ static void stop(void *context, const struct signalfd_siginfo *info)
 	loop_set_timer(serve->stop_timer, STOP_MS * CLOCK_NS_PER_MS);
 	http_stop_listening(serve->http);
 	api_stop(&serve->api);
-	pool_stop(serve->api.pool);
+	templates_stop(serve->api.templates);
 }
 
 static int sweep(struct serve *serve, struct error *error)
@@ -111,30 +111,32 @@ static int open_host(struct serve *serve, struct error *error)
 	return sweep(serve, error);
 }
 
-static struct pool *make_pool(struct serve *serve)
+static struct templates *make_templates(struct serve *serve, struct error *error)
 {
 	const struct serve_options *options = &serve->options;
-	const struct pool_config config = {.target = options->target,
+	const struct templates_config config = {.state_directory = options->state_directory,
+		.cold = options->cold,
+		.target = options->target,
 		.vms_max = options->vms_max,
 		.starts_max = options->starts_max,
 		.queue_max = options->queue_max,
-		.vm = {.vmm = options->vmm,
-			.kvm = options->kvm,
-			.kernel = options->kernel,
-			.initrd = options->initrd,
-			.image = options->image,
-			.memory = options->memory,
+		.source = {.kernel = {options->kernel, options->kernel},
+			.initrd = {options->initrd, options->initrd},
+			.image = {options->image, options->image},
+			.size = options->memory,
 			.memory_bytes = options->memory_bytes,
 			.cpus = options->cpus,
+			.rehearsals = options->rehearsals},
+		.vm = {.vmm = options->vmm,
+			.kvm = options->kvm,
 			.serial_directory = options->serial_directory,
 			.socket_directory = serve->runtime.sockets,
 			.uid_base = options->uid_base,
 			.boot_timeout_ms = options->boot_timeout_ms,
-			.rehearsals = options->rehearsals,
 			.cgroups = &serve->cgroups,
 			.loop = serve->loop}};
 
-	return pool_create(&config, &serve->metrics, pool_full, pool_emptied, serve);
+	return templates_create(&config, &serve->metrics, pool_full, pool_emptied, serve, error);
 }
 
 static int make_parts(struct serve *serve, struct error *error)
@@ -146,8 +148,9 @@ static int make_parts(struct serve *serve, struct error *error)
 	serve->signals[0] = loop_add_signal(serve->loop, SIGTERM, stop, serve);
 	serve->signals[1] = loop_add_signal(serve->loop, SIGINT, stop, serve);
 	serve->stop_timer = loop_add_timer(serve->loop, stop_is_late, serve);
-	serve->api = (struct api){.loop = serve->loop, .metrics = &serve->metrics, .pool = make_pool(serve)};
-	if (!serve->signals[0] || !serve->signals[1] || !serve->stop_timer || !serve->api.pool)
+	serve->api = (struct api){
+		.loop = serve->loop, .metrics = &serve->metrics, .templates = make_templates(serve, error)};
+	if (!serve->signals[0] || !serve->signals[1] || !serve->stop_timer || !serve->api.templates)
 		return -ENOMEM;
 	if (runtime_listen(&serve->runtime, serve->options.group, error))
 		return -EIO;
@@ -161,9 +164,9 @@ static void finish(struct serve *serve)
 {
 	/* VMs that did not end still have runs, and these their connections: then the process's end is
 	 * theirs. */
-	if (!serve->api.pool || pool_is_empty(serve->api.pool)) {
+	if (!serve->api.templates || templates_are_empty(serve->api.templates)) {
 		http_destroy(serve->http);
-		pool_destroy(serve->api.pool);
+		templates_destroy(serve->api.templates);
 	}
 	loop_remove(serve->stop_timer);
 	loop_remove(serve->signals[0]);
@@ -210,7 +213,7 @@ static int run(struct serve *serve)
 		return STATUS_FAILED;
 	}
 	log_info("version %s listens on %s", TINDERBOX_VERSION, serve->options.socket);
-	status = pool_start(serve->api.pool);
+	status = templates_start(serve->api.templates);
 	if (!status)
 		status = loop_run(serve->loop);
 	log_info("stopped");

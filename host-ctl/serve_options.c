@@ -14,6 +14,7 @@ enum option {
 	OPTION_SOCKET,
 	OPTION_GROUP,
 	OPTION_RUNTIME_DIR,
+	OPTION_STATE_DIR,
 	OPTION_CGROUP_ROOT,
 	OPTION_LIMITS,
 	OPTION_POOL,
@@ -31,6 +32,7 @@ enum option {
 	OPTION_INITRD,
 	OPTION_IMAGE,
 	OPTION_SERIAL_DIR,
+	OPTION_COLD,
 	OPTION_READY_FD,
 	OPTION_VERBOSE,
 	OPTION_HELP,
@@ -47,6 +49,8 @@ static const struct {
 		"group that may use the socket, mode 0660 (default: the daemon's own)"},
 	[OPTION_RUNTIME_DIR] = {{"runtime-dir", 0, true, false}, "DIR",
 		"for control sockets and locks; made when missing (default /run/tinderbox)"},
+	[OPTION_STATE_DIR] = {{"state-dir", 0, true, false}, "DIR",
+		"for templates; made when missing (default " SERVE_STATE_DEFAULT ")"},
 	[OPTION_CGROUP_ROOT] = {{"cgroup-root", 0, true, false}, "DIR",
 		"cgroup v2 folder of the VMs; made when missing (default " CGROUP_ROOT_DEFAULT ")"},
 	[OPTION_LIMITS] = {{"limits", 0, true, false}, "required|available",
@@ -83,6 +87,9 @@ static const struct {
 	[OPTION_SERIAL_DIR] = {{"serial-dir", 0, true, false}, "DIR",
 		"give each VM a serial port and write it to DIR/<id>.log, at most 4 MiB: for debugging, it "
 		"slows the boot"},
+	[OPTION_COLD] = {{"cold", 0, false, false}, NULL,
+		"boot each VM of the pool, in place of clones of the template base, which is built at the "
+		"start when it is missing or no longer right"},
 	[OPTION_READY_FD] = {{"ready-fd", 0, true, false}, "N",
 		"write one byte to this fd and close it when the pool is first full"},
 	[OPTION_VERBOSE] = {{"verbose", 'v', false, false}, NULL, "log more"},
@@ -273,6 +280,9 @@ static int set_value(struct serve_options *options, enum option option, const ch
 		return set_unsigned(option, value, 0, SERVE_REHEARSALS_MAX, &options->rehearsals, error);
 	case OPTION_READY_FD:
 		return set_ready_fd(options, value, error);
+	case OPTION_COLD:
+		options->cold = true;
+		return 0;
 	case OPTION_VERBOSE:
 		options->verbose = true;
 		return 0;
@@ -292,6 +302,8 @@ static const char **path_of(struct serve_options *options, enum option option)
 		return &options->socket;
 	case OPTION_RUNTIME_DIR:
 		return &options->runtime_directory;
+	case OPTION_STATE_DIR:
+		return &options->state_directory;
 	case OPTION_CGROUP_ROOT:
 		return &options->cgroup_root;
 	case OPTION_VMM:
@@ -329,6 +341,7 @@ static void set_defaults(struct serve_options *options)
 	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
 
 	*options = (struct serve_options){.runtime_directory = SERVE_RUNTIME_DEFAULT,
+		.state_directory = SERVE_STATE_DEFAULT,
 		.cgroup_root = CGROUP_ROOT_DEFAULT,
 		.kvm = "/dev/kvm",
 		.memory = SERVE_MEMORY_DEFAULT,

@@ -24,17 +24,18 @@ enum {
 #define SERVE_MEMORY_DEFAULT "128M"
 #define SERVE_MEMORY_MAX (UINT64_C(511) << 30) /* as the vmm */
 #define SERVE_RUNTIME_DEFAULT "/run/tinderbox"
+#define SERVE_STATE_DEFAULT "/var/lib/tinderbox"
 #define SERVE_LIBRARY "/usr/lib/tinderbox"
 
 /* Paths are texts of argv, or defaults that are static or in `found`. */
 struct serve_options {
 	const char *socket, *runtime_directory, *cgroup_root;
-	const char *vmm, *kvm, *kernel, *initrd, *image, *memory, *serial_directory;
+	const char *vmm, *kvm, *kernel, *initrd, *image, *memory, *serial_directory, *state_directory;
 	uint64_t memory_bytes, boot_timeout_ms;
 	unsigned int target, vms_max, starts_max, queue_max, rehearsals, cpus;
 	uid_t uid_base;
 	gid_t group;
-	bool limits_required, verbose, help;
+	bool limits_required, verbose, help, cold;
 	int ready_fd; /* -1: none */
 	char found[4][PATH_MAX];
 };

@@ -2,21 +2,17 @@
 #include "host-ctl/vm.h"
 #include "common/io.h"
 #include "common/log.h"
-#include "common/unix_socket.h"
 #include "host-ctl/cause.h"
 #include "host-ctl/clock.h"
 #include "host-ctl/launch.h"
 #include "host-ctl/vm_private.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/random.h>
-#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -32,10 +28,17 @@ static const struct {
 		TO(VM_BOOTING) | TO(VM_ENDING)},
 	[VM_BOOTING] = {"starting", "the guest's agent to say hello", TO(VM_HELLO) | TO(VM_ENDING)},
 	[VM_HELLO] = {"starting", "the agent's hello on its stream", TO(VM_IDENTITY) | TO(VM_ENDING)},
-	[VM_IDENTITY] = {"starting", "the agent to take its identity", TO(VM_CONNECTING) | TO(VM_ENDING)},
+	[VM_IDENTITY] = {"starting", "the agent to take its identity",
+		TO(VM_CONNECTING) | TO(VM_PARKING) | TO(VM_ENDING)},
 	[VM_CONNECTING] = {"starting", "a stream to the agent",
-		TO(VM_REHEARSING) | TO(VM_WARM) | TO(VM_ENDING)},
-	[VM_REHEARSING] = {"starting", "the sample command to end", TO(VM_CONNECTING) | TO(VM_ENDING)},
+		TO(VM_PREPARING) | TO(VM_REHEARSING) | TO(VM_WARM) | TO(VM_ENDING)},
+	[VM_PREPARING] = {"building", "a command of the template's to end",
+		TO(VM_CONNECTING) | TO(VM_PARKING) | TO(VM_ENDING)},
+	[VM_REHEARSING] = {"starting", "the sample command to end",
+		TO(VM_CONNECTING) | TO(VM_PARKING) | TO(VM_ENDING)},
+	[VM_PARKING] = {"building", "the guest to settle", TO(VM_PAUSING) | TO(VM_ENDING)},
+	[VM_PAUSING] = {"building", "the guest to stand", TO(VM_SAVING) | TO(VM_ENDING)},
+	[VM_SAVING] = {"building", "the vmm to save the guest", TO(VM_ENDING)},
 	[VM_WARM] = {"warm", "a run", TO(VM_BUSY) | TO(VM_ENDING)},
 	[VM_BUSY] = {"busy", "the run to end", TO(VM_ENDING)},
 	[VM_ENDING] = {"ending", "the process to end", 0},
@@ -90,13 +93,12 @@ static void close_streams(struct vm *vm)
 		drop(&vm->session_source, &vm->session);
 }
 
-static void socket_path(const struct vm *vm, char path[VM_SOCKET_MAX])
+void vm_socket_path(const struct vm *vm, char path[VM_SOCKET_MAX])
 {
 	snprintf(path, VM_SOCKET_MAX, "%s/%s", vm->config->socket_directory, vm->id);
 }
 
-/* Frees all that is left. The process is reaped, or was never there. */
-static void destroy(struct vm *vm)
+void vm_destroy(struct vm *vm)
 {
 	char path[VM_SOCKET_MAX];
 
@@ -108,7 +110,7 @@ static void destroy(struct vm *vm)
 	loop_remove(vm->timer);
 	frame_reader_finish(&vm->agent_reader);
 	frame_reader_finish(&vm->session_reader);
-	socket_path(vm, path);
+	vm_socket_path(vm, path);
 	unlink(path);
 	if (vm->group >= 0)
 		cgroup_remove(vm->config->cgroups, vm->id);
@@ -122,7 +124,7 @@ static void try_finish(struct vm *vm)
 	if (!vm->reaped || vm->session_events || vm->group >= 0)
 		return;
 	vm->events->gone(vm->context, vm);
-	destroy(vm);
+	vm_destroy(vm);
 }
 
 /* 0 when it is gone or will never be; -EBUSY: not empty yet. */
@@ -199,10 +201,12 @@ static void describe_end(const struct vm *vm, const siginfo_t *info, char *text,
 
 static void compose_cause(struct vm *vm, const siginfo_t *info)
 {
-	const struct vm_config *config = vm->config;
-	/* As launch() numbers them. */
-	const char *const names[] = {"(control socket)", config->kvm, config->kernel, config->initrd,
-		config->image, "(serial log)"};
+	const struct vm_source *source = vm->source;
+	bool clone = vm_source_is_clone(source);
+	/* As launch() in vm_start.c numbers them. */
+	const char *const names[] = {"(control socket)", vm->config->kvm,
+		clone ? source->state.name : source->kernel.name,
+		clone ? source->memory.name : source->initrd.name, source->image.name, "(serial log)"};
 	char words[TAIL_BYTES];
 
 	if (!vm->killed)
@@ -212,12 +216,10 @@ static void compose_cause(struct vm *vm, const siginfo_t *info)
 	cause_name_files(vm->cause, sizeof vm->cause, LAUNCH_FD_FIRST, names, sizeof names / sizeof *names);
 }
 
-static void process_ended(void *context, uint32_t events)
+void vm_process_ended(struct vm *vm)
 {
-	struct vm *vm = context;
 	siginfo_t info = {0};
 
-	(void)events;
 	if (waitid(P_PIDFD, (id_t)vm->pidfd, &info, WEXITED | WNOHANG) < 0 || info.si_pid == 0)
 		return;
 	if (!vm->killed && vm->control >= 0)
@@ -242,7 +244,7 @@ static void process_ended(void *context, uint32_t events)
 		try_finish(vm);
 }
 
-static void kill_now(struct vm *vm)
+void vm_kill(struct vm *vm)
 {
 	int status;
 
@@ -261,8 +263,14 @@ void vm_end(struct vm *vm, const char *cause)
 	snprintf(vm->cause, sizeof vm->cause, "%s", cause ? cause : "its run is over");
 	vm_move(vm, VM_ENDING);
 	loop_set_timer(vm->timer, 0);
-	kill_now(vm);
+	vm_kill(vm);
 	close_streams(vm);
+}
+
+void vm_retire(struct vm *vm, const char *cause)
+{
+	vm->retired = true;
+	vm_end(vm, cause);
 }
 
 void vm_lose(struct vm *vm, const char *cause)
@@ -277,13 +285,17 @@ void vm_lose(struct vm *vm, const char *cause)
 	loop_set_timer(vm->timer, VM_EXIT_GRACE_MS * CLOCK_NS_PER_MS);
 }
 
-static void time_is_up(void *context)
+bool vm_source_is_clone(const struct vm_source *source)
 {
-	struct vm *vm = context;
+	return source->state.path != NULL;
+}
+
+void vm_time_is_up(struct vm *vm)
+{
 	char cause[VM_CAUSE_MAX];
 
 	if (vm->state == VM_ENDING) {
-		kill_now(vm);
+		vm_kill(vm);
 		if (vm->reaped)
 			finish_later(vm);
 		return;
@@ -292,27 +304,15 @@ static void time_is_up(void *context)
 		vm->session_events->alarm(vm->session_context);
 		return;
 	}
-	snprintf(cause, sizeof cause, "not ready within %llu ms: still waiting for %s",
-		(unsigned long long)vm->config->boot_timeout_ms, states[vm->state].waits_for);
-	vm_end(vm, cause);
-}
-
-static void control_ready(void *context, uint32_t events)
-{
-	(void)events;
-	vm_control_ready(context);
-}
-
-static void errors_ready(void *context, uint32_t events)
-{
-	struct vm *vm = context;
-	int status = tail_read(&vm->tail, vm->errors);
-
-	(void)events;
-	if (status < 0) {
-		loop_remove(vm->errors_source);
-		vm->errors_source = NULL;
+	if (vm->state == VM_PARKING) {
+		vm_pause(vm);
+		return;
 	}
+	snprintf(cause, sizeof cause, "not ready within %llu ms: still waiting for %s",
+		(unsigned long long)(vm->state == VM_PREPARING ? vm->build->command_timeout_ms
+							       : vm->config->boot_timeout_ms),
+		states[vm->state].waits_for);
+	vm_end(vm, cause);
 }
 
 void vm_close_session(struct vm *vm)
@@ -347,218 +347,8 @@ void vm_release(struct vm *vm, const char *cause)
 		vm_end(vm, cause);
 		return;
 	}
-	kill_now(vm);
+	vm_kill(vm);
 	if (vm->reaped)
 		/* Not from here: the caller may be within `ended`. */
 		loop_set_timer(vm->timer, 1);
-}
-
-/* --- starting --- */
-
-enum { LISTEN_BACKLOG = 4 };
-
-/* What one start opens, only until the child has it. */
-struct parcel {
-	int listener, kvm, kernel, initrd, image, serial, errors;
-};
-
-static int open_path(const char *path, int flags, const char *what, int *fd, struct error *error)
-{
-	int status;
-
-	*fd = open(path, flags | O_CLOEXEC, 0600);
-	if (*fd >= 0)
-		return 0;
-	status = -errno;
-	error_set(error, ERROR_INTERNAL, "cannot open the %s %s: %s", what, path, strerror(-status));
-	return status;
-}
-
-static int open_files(const struct vm *vm, struct parcel *parcel, struct error *error)
-{
-	const struct vm_config *config = vm->config;
-	char path[256];
-	int status = open_path(config->kvm, O_RDWR, "KVM device", &parcel->kvm, error);
-
-	if (!status)
-		status = open_path(config->kernel, O_RDONLY, "kernel", &parcel->kernel, error);
-	if (!status)
-		status = open_path(config->initrd, O_RDONLY, "initrd", &parcel->initrd, error);
-	if (!status)
-		status = open_path(config->image, O_RDONLY, "image", &parcel->image, error);
-	if (!status && config->serial_directory) {
-		snprintf(path, sizeof path, "%s/%s.log", config->serial_directory, vm->id);
-		status = open_path(path, O_WRONLY | O_CREAT | O_TRUNC, "serial log", &parcel->serial, error);
-	}
-	return status;
-}
-
-/* The named socket, listening, and our connection that waits in its backlog. */
-static int open_control(struct vm *vm, int *listener)
-{
-	char path[VM_SOCKET_MAX];
-
-	socket_path(vm, path);
-	*listener = unix_listen(path, SOCK_SEQPACKET, 0600, LISTEN_BACKLOG);
-	if (*listener < 0)
-		return *listener;
-	vm->control = unix_connect(path, SOCK_SEQPACKET);
-	return vm->control < 0 ? vm->control : 0;
-}
-
-static int open_group(struct vm *vm, bool awaited)
-{
-	const struct cgroup_limits limits = {
-		.memory_bytes = vm->config->memory_bytes + VM_MEMORY_OVERHEAD,
-		.cpu_quota_us = (vm->config->cpus + UINT64_C(1)) * VM_CPU_QUOTA_US,
-		.pids = VM_PIDS_MAX,
-	};
-
-	vm->group = cgroup_create(vm->config->cgroups, vm->id, &limits);
-	if (vm->group < 0)
-		return vm->group;
-	return cgroup_set_weight(vm->config->cgroups, vm->group, awaited ? VM_WEIGHT : VM_WEIGHT_REFILL);
-}
-
-static int open_errors(struct vm *vm, int *writer)
-{
-	int ends_of_pipe[2];
-
-	if (pipe2(ends_of_pipe, O_CLOEXEC) < 0)
-		return -errno;
-	vm->errors = ends_of_pipe[0];
-	*writer = ends_of_pipe[1];
-	return fd_set_nonblock(vm->errors);
-}
-
-static int add_sources(struct vm *vm)
-{
-	struct loop *loop = vm->config->loop;
-	int status;
-
-	vm->control_source = loop_add_fd(loop, vm->control, EPOLLIN, control_ready, vm);
-	vm->errors_source = loop_add_fd(loop, vm->errors, EPOLLIN, errors_ready, vm);
-	vm->timer = loop_add_timer(loop, time_is_up, vm);
-	if (!vm->control_source || !vm->errors_source || !vm->timer)
-		return -errno;
-	status = frame_reader_init(&vm->agent_reader, sizeof(struct agent_hello) + AGENT_TEXT_MAX);
-	vm->agent_reader.flags = MSG_DONTWAIT;
-	return status;
-}
-
-static int launch(struct vm *vm, const struct parcel *parcel)
-{
-	const struct vm_config *config = vm->config;
-	const int fds[] = {
-		parcel->listener, parcel->kvm, parcel->kernel, parcel->initrd, parcel->image, parcel->serial};
-	char cid[16], cpus[16];
-	/* The numbers follow the order of fds, from LAUNCH_FD_FIRST. */
-	const char *const argv[] = {config->vmm, "--control", "fd:3", "--kvm", "fd:4", "--kernel", "fd:5",
-		"--initrd", "fd:6", "--disk", "fd:7,ro", "--serial", parcel->serial >= 0 ? "fd:8" : "none",
-		"--mem", config->memory, "--cpus", cpus, "--vsock-cid", cid, NULL};
-	const struct launch request = {
-		.path = config->vmm,
-		.argv = (char *const *)argv,
-		.fds = fds,
-		.count = parcel->serial >= 0 ? 6 : 5,
-		.error_output = parcel->errors,
-		.cgroup = vm->group,
-		.uid = config->uid_base + vm->slot,
-		.gid = (gid_t)(config->uid_base + vm->slot),
-		.files_max = VM_FILES_MAX,
-		.file_bytes_max = VM_SERIAL_MAX,
-	};
-
-	snprintf(cid, sizeof cid, "%u", 3 + vm->slot);
-	snprintf(cpus, sizeof cpus, "%u", config->cpus);
-	return launch_start(&request, &vm->pid, &vm->pidfd);
-}
-
-static void close_parcel(struct parcel *parcel)
-{
-	fd_close(&parcel->listener);
-	fd_close(&parcel->kvm);
-	fd_close(&parcel->kernel);
-	fd_close(&parcel->initrd);
-	fd_close(&parcel->image);
-	fd_close(&parcel->serial);
-	fd_close(&parcel->errors);
-}
-
-static struct vm *create(const struct vm_config *config, unsigned int slot)
-{
-	struct vm *vm = calloc(1, sizeof *vm);
-	unsigned char random[6];
-
-	if (!vm || getrandom(random, sizeof random, 0) != sizeof random) {
-		free(vm);
-		return NULL;
-	}
-	snprintf(vm->id, sizeof vm->id, "vm-%02x%02x%02x%02x%02x%02x", random[0], random[1], random[2],
-		random[3], random[4], random[5]);
-	vm->config = config;
-	vm->slot = slot;
-	vm->state = VM_LAUNCHED;
-	vm->pidfd = vm->control = vm->agent = vm->session = vm->errors = vm->group = vm->group_events = -1;
-	return vm;
-}
-
-/* A process that cannot be watched is waited for here; only when memory for one source is missing. */
-static void abandon_process(struct vm *vm)
-{
-	siginfo_t info;
-
-	kill_now(vm);
-	waitid(P_PIDFD, (id_t)vm->pidfd, &info, WEXITED);
-}
-
-static int watch_process(struct vm *vm)
-{
-	vm->pidfd_source = loop_add_fd(vm->config->loop, vm->pidfd, EPOLLIN, process_ended, vm);
-	if (!vm->pidfd_source) {
-		int status = -errno;
-
-		abandon_process(vm);
-		return status;
-	}
-	return loop_set_timer(vm->timer, vm->config->boot_timeout_ms * CLOCK_NS_PER_MS);
-}
-
-int vm_start(const struct vm_config *config, unsigned int slot, bool awaited, const struct vm_events *events,
-	void *context, struct vm **out, struct error *error)
-{
-	struct parcel parcel = {-1, -1, -1, -1, -1, -1, -1};
-	struct vm *vm = create(config, slot);
-	int status = vm ? 0 : -ENOMEM;
-	const char *step = "memory";
-
-	error->kind = ERROR_NONE;
-	if (!status)
-		status = open_files(vm, &parcel, error);
-	if (!status && (step = "control socket"))
-		status = open_control(vm, &parcel.listener);
-	if (!status && (step = "cgroup"))
-		status = open_group(vm, awaited);
-	if (!status && (step = "event sources"))
-		status = open_errors(vm, &parcel.errors);
-	if (!status)
-		status = add_sources(vm);
-	if (!status && (step = "process")) {
-		vm->events = events;
-		vm->context = context;
-		vm->started_ns = clock_now();
-		status = launch(vm, &parcel);
-	}
-	if (!status && (step = "event sources"))
-		status = watch_process(vm);
-	close_parcel(&parcel);
-	if (!status) {
-		*out = vm;
-		return 0;
-	}
-	if (error->kind == ERROR_NONE)
-		error_set(error, ERROR_INTERNAL, "cannot make the VM's %s: %s", step, strerror(-status));
-	if (vm)
-		destroy(vm);
-	return status;
 }

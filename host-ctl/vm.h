@@ -14,6 +14,14 @@
  *       ▼
  *     freed
  *
+ * A clone (struct vm_source) goes the same way: after its restore the agent opens its stream again and
+ * greets.
+ *
+ * A VM that is started with a struct vm_build is to become a template, and never warm:
+ *
+ *   IDENTITY ──▶ CONNECTING ──▶ PREPARING or REHEARSING, back for each command; after the last
+ *            ──▶ PARKING ──VM_PARK_MS──▶ PAUSING ──replied──▶ SAVING ──replied, `saved` is called──▶ ENDING
+ *
  * A rehearsal is a small command of the daemon's own, run the way that a user's will be: what it reads and
  * touches, in guest and vmm, a user's command finds in memory. One that does not exit with status 0 is a
  * start that failed.
@@ -58,6 +66,10 @@ enum {
 	VM_BOOT_TIMEOUT_MS = 30 * 1000,
 	VM_GROUP_RETRY_MS = 100, /* between tries to remove a cgroup, where its events cannot be watched */
 	VM_EXIT_GRACE_MS = 2000, /* for a vmm whose streams have ended to exit, and so say why */
+	/* Between a build's last command and its pause: what the guest still does, each clone would do again.
+	 */
+	VM_PARK_MS = 100,
+	VM_STATE_FILE_MAX = 1024 * 1024, /* as the vmm has it */
 };
 
 enum vm_state {
@@ -66,7 +78,11 @@ enum vm_state {
 	VM_HELLO,
 	VM_IDENTITY,
 	VM_CONNECTING,
+	VM_PREPARING,
 	VM_REHEARSING,
+	VM_PARKING,
+	VM_PAUSING,
+	VM_SAVING,
 	VM_WARM,
 	VM_BUSY,
 	VM_ENDING,
@@ -75,17 +91,42 @@ enum vm_state {
 
 /* What all VMs of a daemon share; outlives them. */
 struct vm_config {
-	const char *vmm, *kvm, *kernel, *initrd, *image; /* paths */
-	const char *memory;				 /* as the vmm takes it: "128M" */
-	uint64_t memory_bytes;
-	unsigned int cpus;
+	const char *vmm, *kvm;	      /* paths */
 	const char *serial_directory; /* NULL: no serial port */
 	const char *socket_directory; /* of control sockets */
 	uid_t uid_base;		      /* VM in slot n runs as uid_base + n */
 	uint64_t boot_timeout_ms;
-	unsigned int rehearsals; /* sample commands before a VM counts as warm */
 	struct cgroup_tree *cgroups;
 	struct loop *loop;
+};
+
+/* A file that the vmm is given open for reading. */
+struct vm_file {
+	const char *path; /* to open; NULL: there is none */
+	const char *name; /* for people; often the path */
+};
+
+/* What a VM is made of: a boot (kernel, initrd) or a clone (state, memory) and its image. Outlives the VM. */
+struct vm_source {
+	struct vm_file kernel, initrd, image, state, memory;
+	const char *size; /* of a boot's memory, as the vmm takes it: "128M" */
+	uint64_t memory_bytes;
+	unsigned int cpus;
+	uint32_t cid;		 /* 0: one of its own */
+	unsigned int rehearsals; /* sample commands before a VM counts as warm */
+};
+
+/* What a VM that is to become a template does before it is saved. Outlives the VM. */
+struct vm_build {
+	const char *const *commands; /* lines for /bin/sh -c, run one by one; one that fails ends the VM */
+	unsigned int count;
+	uint64_t command_timeout_ms;
+	int state, memory; /* empty files, open for writing; the caller's */
+	void *context;
+	/* What a command wrote. */
+	void (*output)(void *context, bool is_stderr, const void *bytes, size_t length);
+	/* Both files hold all of it. Then the VM ends. */
+	void (*saved)(void *context, uint64_t state_bytes, uint64_t memory_bytes);
 };
 
 struct vm;
@@ -116,9 +157,12 @@ struct vm {
 	bool booted;   /* was warm once */
 	bool was_busy; /* a run had it */
 	bool killed;   /* by us, before it said how it ended */
+	bool retired;  /* by us, for no fault of its own */
 	char cause[VM_CAUSE_MAX];
 
 	const struct vm_config *config;
+	const struct vm_source *source;
+	const struct vm_build *build; /* NULL: it becomes warm */
 	const struct vm_events *events;
 	void *context;
 	const struct vm_session_events *session_events;
@@ -128,7 +172,8 @@ struct vm {
 	struct loop_source *pidfd_source, *control_source, *agent_source, *session_source, *errors_source;
 	struct loop_source *group_source, *timer;
 	struct frame_reader agent_reader, session_reader; /* the latter for a rehearsal */
-	unsigned int rehearsed, strays;
+	unsigned int prepared, rehearsed, strays;
+	uint64_t command_output[2]; /* bytes of stdout, stderr of the present command */
 	uint32_t sequence;
 	struct tail tail;
 	bool said_ended;		    /* EVENT_STATE ended came, with */
@@ -136,12 +181,15 @@ struct vm {
 	char said_reason[VMM_MESSAGE_TEXT]; /* and its text */
 };
 
-/*
- * Launches a VM in `slot` (a number no living VM has). awaited: a client waits for it, so that it boots with
- * the full share of the CPUs. *out is set on 0. On failure -errno, *error says what failed, and nothing is
- * left.
- */
-int vm_start(const struct vm_config *config, unsigned int slot, bool awaited, const struct vm_events *events,
+struct vm_order {
+	const struct vm_source *source;
+	const struct vm_build *build; /* NULL: a VM that becomes warm */
+	unsigned int slot;	      /* a number no living VM has */
+	bool awaited;		      /* a client waits for it: it boots with the full share of the CPUs */
+};
+
+/* Launches a VM. *out is set on 0. On failure -errno, *error says what failed, and nothing is left. */
+int vm_start(const struct vm_config *config, const struct vm_order *order, const struct vm_events *events,
 	void *context, struct vm **out, struct error *error);
 
 /* WARM to BUSY: the session's fd (vm->session) is the caller's to read and write until vm_release. */
@@ -162,6 +210,9 @@ void vm_lose(struct vm *vm, const char *cause);
 
 /* Kills the VM, unless it is dying already. cause as above. A BUSY VM's session stays its owner's. */
 void vm_end(struct vm *vm, const char *cause);
+
+/* The same, for no fault of its own. */
+void vm_retire(struct vm *vm, const char *cause);
 
 /* How it ended, for people: what the vmm's exit status means and its last words. Final after `ended`. */
 const char *vm_cause(const struct vm *vm);

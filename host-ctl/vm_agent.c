@@ -84,8 +84,8 @@ static void session_ready(void *context, uint32_t events)
 
 	if (vm->session_events)
 		vm->session_events->ready(vm->session_context, events);
-	else if (vm->state == VM_REHEARSING)
-		vm_rehearsal_ready(vm);
+	else if (vm->state == VM_REHEARSING || vm->state == VM_PREPARING)
+		vm_command_ready(vm);
 	else if (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR))
 		vm_lose(vm, "the guest closed its session stream while warm");
 	else
@@ -102,21 +102,15 @@ static void become_warm(struct vm *vm)
 	vm->events->warm(vm->context, vm);
 }
 
-/* Adopts the connected session stream: CONNECTING to REHEARSING or WARM. fd becomes the VM's. */
+/* Adopts the connected session stream: CONNECTING to PREPARING, REHEARSING or WARM. fd becomes the VM's. */
 static void set_session(struct vm *vm, int fd)
 {
 	vm->session = fd;
 	vm->session_source = loop_add_fd(vm->config->loop, fd, EPOLLIN | EPOLLRDHUP, session_ready, vm);
-	if (!vm->session_source) {
+	if (!vm->session_source)
 		vm_end(vm, "the daemon cannot watch its stream: out of memory");
-	} else if (vm->rehearsed == vm->config->rehearsals) {
+	else if (!vm_command_start(vm))
 		become_warm(vm);
-	} else {
-		vm->rehearsed++;
-		vm_move(vm, VM_REHEARSING);
-		if (vm_rehearsal_start(vm) < 0)
-			vm_lose(vm, "the agent's stream took no sample command");
-	}
 }
 
 static void connected(struct vm *vm, const struct vmm_message *message, int fd)
@@ -148,6 +142,11 @@ static void handle_message(struct vm *vm, const struct vmm_message *message, int
 		return;
 	case VMM_CONNECT | VMM_REPLY:
 		connected(vm, message, fd);
+		return;
+	case VMM_PAUSE | VMM_REPLY:
+	case VMM_SAVE | VMM_REPLY:
+		fd_close(&fd);
+		vm_build_replied(vm, message);
 		return;
 	default:
 		fd_close(&fd);
@@ -270,6 +269,14 @@ void vm_connect_session(struct vm *vm)
 		vm_move(vm, VM_CONNECTING);
 }
 
+void vm_go_on(struct vm *vm)
+{
+	if (vm->build && !vm_has_commands(vm))
+		vm_park(vm);
+	else
+		vm_connect_session(vm);
+}
+
 static void handle_identity_done(struct vm *vm, const struct frame *frame)
 {
 	struct agent_status status;
@@ -291,7 +298,7 @@ static void handle_identity_done(struct vm *vm, const struct frame *frame)
 		vm_end(vm, cause);
 		return;
 	}
-	vm_connect_session(vm);
+	vm_go_on(vm);
 }
 
 static void handle_frame(struct vm *vm, const struct frame *frame)

@@ -35,7 +35,7 @@ launch_serve() {
 	rm -f "$scratch/ready"
 	mkfifo "$scratch/ready"
 	mkdir -p "$runtime"
-	"$hostctl" serve --socket "$TINDERBOX_SOCKET" --runtime-dir "$runtime" --vmm "$serve_vmm" \
+	"$hostctl" serve --socket "$TINDERBOX_SOCKET" --runtime-dir "$runtime" --state-dir "$scratch/state" --vmm "$serve_vmm" \
 		--kernel "$serve_kernel" --initrd "$serve_initrd" --image "$serve_image" \
 		--ready-fd 9 "$@" 9<>"$scratch/ready" >>"$scratch/serve.log" 2>&1 &
 	serve_pid=$!

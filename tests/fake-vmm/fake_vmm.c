@@ -9,6 +9,8 @@
  * | sample-malformed
  * or as a vmm does that the guest has taken over:
  *   agent-file | agent-seqpacket | unblock | strays | children-write | hello-lines | serial-flood | calls
+ * and of templates, whose state file is the text that was saved, with "restored" before it:
+ *   pause-refused | save-refused | save-slow:MS | restore-exit:N
  * and the command of a run, argv[0], says how that goes: echo WORD...   the words
  * and a newline on stdout          exit N          exit status N cat            stdin to stdout, until its
  * end             signal N        ends by that signal both           "out" on stdout, "err" on stderr flood
@@ -43,7 +45,8 @@
 enum { SCRIPT_MAX = 256, CHUNK = 32 * 1024, LIFE_SECONDS = 120, STRAYS = 5000, CHILDREN = 8, CHILD_MS = 200 };
 
 struct fake {
-	int control, agent, session, listener, kernel;
+	int control, agent, session, listener, kernel; /* kernel: or the state file */
+	bool restored;
 	char script[SCRIPT_MAX];
 	uint64_t offset[2];
 };
@@ -116,13 +119,54 @@ static int open_stream(struct fake *fake, struct vmm_message message)
 	return pair[0];
 }
 
+/* The state is what the restored vmm is told, the memory some pages with a hole before them. */
+static void save(struct fake *fake, struct vmm_message *reply, const int fds[2])
+{
+	static const char page[4096] = "memory";
+
+	if (told_number(fake, "save-slow:") > 0)
+		pause_ms(told_number(fake, "save-slow:"));
+	if (told(fake, "save-refused")) {
+		reply->status = -ENOSPC;
+		snprintf(reply->text, sizeof reply->text, "no room for the memory");
+		return;
+	}
+	if (io_write_all(fds[0], fake->script, strlen(fake->script)) ||
+		pwrite(fds[1], page, sizeof page, 1 << 20) != sizeof page)
+		fail("saving");
+	reply->arg0 = strlen(fake->script);
+	reply->arg1 = sizeof page;
+}
+
+/* PAUSE and SAVE are replied to here. False: it is another request. */
+static bool take_snapshot_request(
+	struct fake *fake, const struct vmm_message *request, int *fds, size_t count)
+{
+	struct vmm_message reply = {.type = request->type | VMM_REPLY, .sequence = request->sequence};
+
+	if (request->type == VMM_PAUSE && told(fake, "pause-refused"))
+		reply.status = -EALREADY;
+	else if (request->type == VMM_SAVE && count == 2)
+		save(fake, &reply, fds);
+	else if (request->type != VMM_PAUSE)
+		return false;
+	for (size_t i = 0; i < count; i++)
+		fd_close(&fds[i]);
+	say(fake, reply, -1);
+	return true;
+}
+
 static void wait_for_connect(struct fake *fake)
 {
 	struct vmm_message request;
-	size_t count = 0;
+	int fds[IO_FDS_MAX];
+	size_t count;
 
-	if (io_receive_fds(fake->control, &request, sizeof request, NULL, &count) != sizeof request)
-		exit(0);
+	do {
+		count = IO_FDS_MAX;
+		if (io_receive_fds(fake->control, &request, sizeof request, fds, &count) != sizeof request)
+			exit(0);
+	} while (take_snapshot_request(fake, &request, fds, count));
 	if (request.type != VMM_CONNECT || request.arg0 != AGENT_GUEST_PORT)
 		fail("unexpected request");
 	request.type |= VMM_REPLY;
@@ -447,6 +491,15 @@ static void serve_session(struct fake *fake)
 
 /* --- life --- */
 
+/* The state's of --restore fd:N,memory=fd:M, or -1. */
+static int restored_fd(int argc, char **argv)
+{
+	for (int i = 1; i + 1 < argc; i++)
+		if (!strcmp(argv[i], "--restore"))
+			return atoi(argv[i + 1] + 3);
+	return -1;
+}
+
 static int option_fd(int argc, char **argv, const char *name)
 {
 	for (int i = 1; i + 1 < argc; i++)
@@ -531,9 +584,13 @@ static void boot(struct fake *fake)
 {
 	struct vmm_message hello = {.type = VMM_EVENT_STREAM, .arg0 = AGENT_HOST_PORT};
 
-	if (told(fake, "exit:")) {
+	if (fake->restored && told_number(fake, "restore-exit:") >= 0) {
+		fprintf(stderr, "fake vmm: told not to restore\n");
+		exit((int)told_number(fake, "restore-exit:"));
+	}
+	if (told(fake, " exit:")) {
 		fprintf(stderr, "fake vmm: told to exit\n");
-		exit((int)told_number(fake, "exit:"));
+		exit((int)told_number(fake, " exit:"));
 	}
 	if (told(fake, "silent"))
 		pause();
@@ -578,10 +635,13 @@ int main(int argc, char **argv)
 	struct fake fake = {.control = -1,
 		.agent = -1,
 		.session = -1,
-		.kernel = option_fd(argc, argv, "--kernel"),
+		.kernel = restored_fd(argc, argv),
 		.listener = option_fd(argc, argv, "--control")};
 	struct pollfd wait = {.fd = fake.listener, .events = POLLIN};
 
+	fake.restored = fake.kernel >= 0;
+	if (!fake.restored)
+		fake.kernel = option_fd(argc, argv, "--kernel");
 	if (io_pread_full(fake.kernel, fake.script, sizeof fake.script - 1, 0) < 0)
 		fail("script");
 	/* A test that fails does not leave it for ever. */

@@ -37,7 +37,10 @@ enum { WAIT_MS = 20 * 1000, POLL_MS = 5, DAEMON_OPTIONS_MAX = 8, ANSWER_MAX = 8 
 struct daemon {
 	pid_t pid;
 	char folder[64], socket[96], cgroups[128];
-	const char *vmm; /* FAKE_VMM, until a test names another */
+	const char *vmm;  /* FAKE_VMM, until a test names another */
+	bool templates;	  /* false: --cold */
+	bool keep_kernel; /* the script of the last start */
+	char state[96];	  /* folder of templates */
 };
 
 struct answer {
@@ -72,7 +75,7 @@ static inline bool find_cgroups(char *path, size_t size)
 
 static inline void write_text(const char *folder, const char *name, const char *text)
 {
-	char path[160];
+	char path[256];
 	FILE *file;
 
 	snprintf(path, sizeof path, "%s/%s", folder, name);
@@ -95,7 +98,9 @@ static inline void daemon_folder(struct daemon *daemon)
 	snprintf(daemon->socket, sizeof daemon->socket, "%s/api.sock", daemon->folder);
 	snprintf(daemon->cgroups, sizeof daemon->cgroups, "%s/tinderbox-unit-%s", mount,
 		strrchr(daemon->folder, '.') + 1);
+	snprintf(daemon->state, sizeof daemon->state, "%s.state", daemon->folder);
 	daemon->vmm = FAKE_VMM;
+	daemon->templates = daemon->keep_kernel = false;
 	write_text(daemon->folder, "initrd", "initrd");
 	write_text(daemon->folder, "image", "image");
 }
@@ -107,13 +112,15 @@ static inline void daemon_child(const struct daemon *daemon, int ready, char *co
 	char *argv[64] = {"serve", "--socket", (char *)daemon->socket, "--runtime-dir",
 		(char *)daemon->folder, "--cgroup-root", (char *)daemon->cgroups, "--limits", "available",
 		"--kvm", "/dev/null", "--vmm", (char *)daemon->vmm, "--kernel", kernel, "--initrd", initrd,
-		"--image", image, "--ready-fd", ready_text};
-	int argc = 21, log = open("/dev/null", O_WRONLY | O_CLOEXEC);
+		"--image", image, "--ready-fd", ready_text, "--state-dir", (char *)daemon->state};
+	int argc = 23, log = open("/dev/null", O_WRONLY | O_CLOEXEC);
 
 	snprintf(kernel, sizeof kernel, "%s/kernel", daemon->folder);
 	snprintf(initrd, sizeof initrd, "%s/initrd", daemon->folder);
 	snprintf(image, sizeof image, "%s/image", daemon->folder);
 	snprintf(ready_text, sizeof ready_text, "%d", ready);
+	if (!daemon->templates)
+		argv[argc++] = "--cold";
 	while (options && *options)
 		argv[argc++] = *options++;
 	if (!getenv("TINDERBOX_TEST_LOG"))
@@ -151,7 +158,8 @@ static inline void daemon_launch(
 
 	/* The daemon starts with nothing that does not begin as a kernel does. */
 	snprintf(kernel, sizeof kernel, "\177ELF %s", script);
-	write_text(daemon->folder, "kernel", kernel);
+	if (!daemon->keep_kernel)
+		write_text(daemon->folder, "kernel", kernel);
 	assert_int_equal(pipe2(ready, O_CLOEXEC), 0);
 	fflush(NULL);
 	daemon->pid = fork();

@@ -82,6 +82,8 @@ struct place {
 	struct daemon daemon; /* its folders only */
 	struct cgroup_tree cgroups;
 	struct vm_config config;
+	struct vm_source source;
+	struct vm_order order;
 	char kernel[96], initrd[96], image[96];
 	int fds;
 };
@@ -90,20 +92,21 @@ static void place_init(struct place *place)
 {
 	struct error error;
 
-	*place = (struct place){.config = {.vmm = FAKE_VMM,
-					.kvm = "/dev/null",
-					.memory = "128M",
-					.cpus = 1,
-					.uid_base = 700000,
-					.boot_timeout_ms = WAIT_MS}};
+	*place = (struct place){
+		.config = {
+			.vmm = FAKE_VMM, .kvm = "/dev/null", .uid_base = 700000, .boot_timeout_ms = WAIT_MS}};
 	daemon_folder(&place->daemon);
 	write_text(place->daemon.folder, "kernel", "boot");
 	snprintf(place->kernel, sizeof place->kernel, "%s/kernel", place->daemon.folder);
 	snprintf(place->initrd, sizeof place->initrd, "%s/initrd", place->daemon.folder);
 	snprintf(place->image, sizeof place->image, "%s/image", place->daemon.folder);
-	place->config.kernel = place->kernel;
-	place->config.initrd = place->initrd;
-	place->config.image = place->image;
+	place->source = (struct vm_source){.kernel = {place->kernel, place->kernel},
+		.initrd = {place->initrd, place->initrd},
+		.image = {place->image, place->image},
+		.size = "128M",
+		.memory_bytes = 128 << 20,
+		.cpus = 1};
+	place->order = (struct vm_order){.source = &place->source};
 	place->config.socket_directory = place->daemon.folder;
 	place->config.cgroups = &place->cgroups;
 	assert_int_equal(cgroup_tree_open(&place->cgroups, place->daemon.cgroups, false, &error), 0);
@@ -141,7 +144,7 @@ static void test_start_with_too_few_fds(void **state)
 		struct vm *vm = NULL;
 
 		limit_fds(first_free_fd() + more);
-		status = vm_start(&place.config, 0, false, &vm_events, &outcome, &vm, &error);
+		status = vm_start(&place.config, &place.order, &vm_events, &outcome, &vm, &error);
 		limit_fds(4096);
 		if (status == 0) {
 			run_until_gone(place.config.loop, &outcome);
@@ -175,7 +178,7 @@ static void test_end_with_too_few_fds(void **state)
 	(void)state;
 	place_init(&place);
 	write_text(place.daemon.folder, "kernel", "children-write");
-	assert_int_equal(vm_start(&place.config, 0, false, &vm_events, &outcome, &vm, &error), 0);
+	assert_int_equal(vm_start(&place.config, &place.order, &vm_events, &outcome, &vm, &error), 0);
 	limit_fds(first_free_fd());
 	/* Its words wake the loop far more often than once in 10 ms. */
 	while (!outcome.cause[0] && time(NULL) < end)
@@ -202,7 +205,7 @@ static void test_start_with_too_little_memory(void **state)
 		struct vm *vm = NULL;
 
 		fail_alloc(failing);
-		status = vm_start(&place.config, 0, false, &vm_events, &outcome, &vm, &error);
+		status = vm_start(&place.config, &place.order, &vm_events, &outcome, &vm, &error);
 		assert_int_equal(fail_alloc_end(), status < 0);
 		if (status == 0) {
 			run_until_gone(place.config.loop, &outcome);

@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "host-ctl/template.h"
+#include "common/io.h"
+#include "common/version.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/sendfile.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+bool template_name_is_valid(const char *name)
+{
+	static const char first[] = "abcdefghijklmnopqrstuvwxyz0123456789";
+	static const char others[] = "abcdefghijklmnopqrstuvwxyz0123456789._-";
+	size_t length = strlen(name);
+
+	return length > 0 && length < TEMPLATE_NAME_MAX && strchr(first, name[0]) &&
+	       strspn(name, others) == length;
+}
+
+struct template *template_take(struct template *template)
+{
+	template->references++;
+	return template;
+}
+
+void template_drop(struct template *template)
+{
+	if (!template || --template->references)
+		return;
+	fd_close(&template->state);
+	fd_close(&template->memory);
+	fd_close(&template->image);
+	json_decref(template->about);
+	free(template);
+}
+
+static json_int_t changed_ns(const struct stat *status)
+{
+	return (json_int_t)status->st_mtim.tv_sec * 1000000000 + status->st_mtim.tv_nsec;
+}
+
+/* --- loading --- */
+
+/* [from, until) of one file to the same place of another. */
+static int copy_range(int from, int to, off_t at, off_t until)
+{
+	if (lseek(to, at, SEEK_SET) < 0)
+		return -errno;
+	while (at < until) {
+		ssize_t sent = sendfile(to, from, &at, (size_t)(until - at));
+
+		if (sent < 0 && errno != EINTR)
+			return -errno;
+		if (sent == 0)
+			return -ENODATA; /* it was cut off meanwhile */
+	}
+	return 0;
+}
+
+/* Holes stay holes. */
+static int copy_file(int from, int to)
+{
+	struct stat status;
+	off_t at = 0, until;
+	int r;
+
+	if (fstat(from, &status) < 0 || ftruncate(to, status.st_size) < 0)
+		return -errno;
+	while ((at = lseek(from, at, SEEK_DATA)) >= 0) {
+		until = lseek(from, at, SEEK_HOLE);
+		if (until < 0)
+			return -errno;
+		r = copy_range(from, to, at, until);
+		if (r < 0)
+			return r;
+		at = until;
+	}
+	return errno == ENXIO ? 0 : -errno;
+}
+
+static int load_file(int folder, const char *name, int *memory)
+{
+	int from = openat(folder, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW), r;
+
+	if (from < 0)
+		return -errno;
+	*memory = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	r = *memory < 0 ? -errno : copy_file(from, *memory);
+	/* Nobody else may open it by way of /proc. */
+	if (!r && fchmod(*memory, 0400) < 0)
+		r = -errno;
+	fd_close(&from);
+	return r;
+}
+
+/* What the guest has in its memory of the image must still be true of it. */
+static int open_image(struct template *template, const char *path)
+{
+	const json_t *was = json_object_get(json_object_get(template->about, "inputs"), "image");
+	struct stat status;
+
+	template->image = open(path ? path : "", O_RDONLY | O_CLOEXEC);
+	if (template->image < 0 || fstat(template->image, &status) < 0)
+		return -errno;
+	if (json_integer_value(json_object_get(was, "bytes")) != (json_int_t)status.st_size ||
+		json_integer_value(json_object_get(was, "changed_ns")) != changed_ns(&status))
+		return -ESTALE;
+	return 0;
+}
+
+static void set_source(struct template *template, unsigned int rehearsals, const char *image)
+{
+	json_t *inputs = json_object_get(template->about, "inputs");
+
+	snprintf(template->state_path, TEMPLATE_FD_PATH, "/proc/self/fd/%d", template->state);
+	snprintf(template->memory_path, TEMPLATE_FD_PATH, "/proc/self/fd/%d", template->memory);
+	snprintf(template->image_path, TEMPLATE_FD_PATH, "/proc/self/fd/%d", template->image);
+	snprintf(template->state_name, sizeof template->state_name, "(the state of template %s)",
+		template->name);
+	snprintf(template->memory_name, sizeof template->memory_name, "(the memory of template %s)",
+		template->name);
+	template->source = (struct vm_source){.image = {template->image_path, image},
+		.state = {template->state_path, template->state_name},
+		.memory = {template->memory_path, template->memory_name},
+		.memory_bytes = (uint64_t)json_integer_value(json_object_get(inputs, "memory_bytes")),
+		.cpus = (unsigned int)json_integer_value(json_object_get(inputs, "cpus")),
+		.cid = TEMPLATE_CID,
+		.rehearsals = rehearsals};
+}
+
+int template_load(int folder, const char *name, json_t *about, unsigned int rehearsals, struct template **out,
+	struct error *error)
+{
+	struct template *template = calloc(1, sizeof *template);
+	const char *image = json_string_value(
+		json_object_get(json_object_get(json_object_get(about, "inputs"), "image"), "path"));
+	const char *step = "state";
+	int r = template ? 0 : -ENOMEM;
+
+	if (!template) {
+		json_decref(about);
+		error_set(error, ERROR_INTERNAL, "out of memory for template %s", name);
+		return r;
+	}
+	*template =
+		(struct template){.references = 1, .about = about, .state = -1, .memory = -1, .image = -1};
+	snprintf(template->name, sizeof template->name, "%s", name);
+	r = load_file(folder, "state", &template->state);
+	if (!r && (step = "memory"))
+		r = load_file(folder, "memory", &template->memory);
+	if (!r && (step = "image"))
+		r = open_image(template, image);
+	if (r) {
+		error_set(error, ERROR_INTERNAL, "cannot load the %s of template %s: %s", step, name,
+			r == -ESTALE ? "it has changed since: build the template again" : strerror(-r));
+		template_drop(template);
+		return r;
+	}
+	set_source(template, rehearsals, image);
+	*out = template;
+	return 0;
+}
+
+int template_seal(struct template *template)
+{
+	const int seals = F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+
+	if (fcntl(template->state, F_ADD_SEALS, seals) < 0 || fcntl(template->memory, F_ADD_SEALS, seals) < 0)
+		return -errno;
+	return 0;
+}
+
+/* --- inputs --- */
+
+static int add_file(json_t *inputs, const char *what, const char *path, struct error *error)
+{
+	struct stat status;
+
+	if (stat(path, &status) < 0)
+		return error_set(
+			error, ERROR_INVALID, "the %s %s cannot be found: %s", what, path, strerror(errno));
+	return json_object_set_new(inputs, what,
+		json_pack("{s:s,s:I,s:I}", "path", path, "bytes", (json_int_t)status.st_size, "changed_ns",
+			changed_ns(&status)));
+}
+
+json_t *template_inputs(const struct vm_config *config, const struct vm_source *source,
+	const char *const *commands, unsigned int count, struct error *error)
+{
+	json_t *list = json_array(), *inputs;
+	int r = 0;
+
+	for (unsigned int i = 0; i < count; i++)
+		r |= json_array_append_new(list, json_string(commands[i]));
+	inputs = json_pack("{s:I,s:i,s:b,s:s,s:o}", "memory_bytes", (json_int_t)source->memory_bytes, "cpus",
+		(int)source->cpus, "serial", config->serial_directory != NULL, "version", TINDERBOX_VERSION,
+		"run", list);
+	error_set(error, ERROR_INTERNAL, "out of memory for a template");
+	if (inputs && !r)
+		r = add_file(inputs, "vmm", config->vmm, error) ||
+		    add_file(inputs, "kernel", source->kernel.path, error) ||
+		    add_file(inputs, "initrd", source->initrd.path, error) ||
+		    add_file(inputs, "image", source->image.path, error);
+	if (!r && inputs) {
+		error->kind = ERROR_NONE;
+		return inputs;
+	}
+	json_decref(inputs);
+	return NULL;
+}

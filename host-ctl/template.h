@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A template: a guest that was booted, prepared and saved once, and from which VMs are cloned.
+ *
+ * It holds what its clones are made of: its state and its memory, each in a memfd, and its image, open. So
+ * what happens to its files, or to the name of its image, does not touch clones to come. Loaded, the memfds
+ * can still be written, and a clone checks the memory's checksum over them; template_seal makes them
+ * unchangeable, and no clone checks again. So between the two comes exactly one clone, which runs nothing of
+ * a user's.
+ *
+ * Counted: it lives while the store, a pool or a VM has a reference.
+ */
+#ifndef HOST_CTL_TEMPLATE_H
+#define HOST_CTL_TEMPLATE_H
+
+#include "host-ctl/error.h"
+#include "host-ctl/vm.h"
+#include <jansson.h>
+#include <stdbool.h>
+
+enum {
+	TEMPLATE_NAME_MAX = 64, /* NUL included */
+	TEMPLATE_FORMAT = 1,	/* of template.json */
+	TEMPLATE_CID = 3,	/* a clone keeps the vsock address of its template */
+	TEMPLATE_JSON_MAX = 1024 * 1024,
+	TEMPLATE_FD_PATH = 32,
+};
+#define TEMPLATE_BASE "base"
+
+struct template
+{
+	struct template *next; /* in the store */
+	unsigned int references;
+	unsigned int vms; /* of it, now */
+	char name[TEMPLATE_NAME_MAX];
+	json_t *about; /* what is in template.json */
+	int state, memory, image;
+	char state_path[TEMPLATE_FD_PATH], memory_path[TEMPLATE_FD_PATH], image_path[TEMPLATE_FD_PATH];
+	char state_name[TEMPLATE_NAME_MAX + 32], memory_name[TEMPLATE_NAME_MAX + 32];
+	struct vm_source source;
+};
+
+/* [a-z0-9][a-z0-9._-]*, shorter than TEMPLATE_NAME_MAX. */
+bool template_name_is_valid(const char *name);
+
+/*
+ * Reads the state and memory files of a folder (an fd) into memory, and opens the image. about: what it is,
+ * taken over (the reference is dropped on failure): "inputs" as of template_inputs. One reference is the
+ * caller's. 0, or -errno with *error set.
+ */
+int template_load(int folder, const char *name, json_t *about, unsigned int rehearsals, struct template **out,
+	struct error *error);
+/* 0 or -errno: -EBUSY: something has it mapped for writing. */
+int template_seal(struct template *template);
+
+/* Returns it. */
+struct template *template_take(struct template *template);
+/* Takes NULL. */
+void template_drop(struct template *template);
+
+/*
+ * What a template of these commands would be made of: for each file path, size, time of change; memory,
+ * processors, vmm version. Two that are json_equal give the same template. NULL: a file cannot be looked at,
+ * *error says which, or there is no memory.
+ */
+json_t *template_inputs(const struct vm_config *config, const struct vm_source *source,
+	const char *const *commands, unsigned int count, struct error *error);
+
+#endif

@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "host-ctl/template_build.h"
+#include "common/io.h"
+#include "common/log.h"
+#include "common/version.h"
+#include "host-ctl/clock.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct template_job {
+	struct template_store *store;
+	const struct vm_config *config;
+	const struct template_events *events;
+	void *context;
+	char name[TEMPLATE_NAME_MAX];
+	unsigned int slot, rehearsals;
+	bool loading; /* no build: it is on the disk */
+	bool saved, checked;
+	char folder_name[TEMPLATE_FOLDER_MAX];
+	int folder;
+	json_t *about;
+	struct vm_source source; /* of the build: a boot with the address that all clones keep */
+	struct vm_build build;
+	struct vm *vm;
+	struct template *template;
+	uint64_t started_ns;
+	struct error error;
+};
+
+static void free_job(struct template_job *job)
+{
+	fd_close(&job->build.state);
+	fd_close(&job->build.memory);
+	fd_close(&job->folder);
+	if (job->folder_name[0])
+		template_store_abandon(job->store, job->folder_name);
+	template_drop(job->template);
+	json_decref(job->about);
+	free(job);
+}
+
+static void finish(struct template_job *job)
+{
+	struct template *template = job->error.kind ? NULL : job->template;
+
+	if (template)
+		log_info("template %s is ready: %s in %llu ms", job->name, job->loading ? "loaded" : "built",
+			(unsigned long long)((clock_now() - job->started_ns) / CLOCK_NS_PER_MS));
+	job->events->done(job->context, template, &job->error);
+	free_job(job);
+}
+
+static void set_failed(struct template_job *job, const char *cause)
+{
+	if (job->error.kind)
+		return;
+	error_set(&job->error, ERROR_INTERNAL, "template %s could not be %s: %s", job->name,
+		job->loading ? "loaded" : "built", cause);
+}
+
+/* --- the VMs --- */
+
+static void vm_warm(void *context, struct vm *vm)
+{
+	struct template_job *job = context;
+
+	job->checked = true;
+	log_debug("template %s: a clone was warm after %llu us", job->name,
+		(unsigned long long)((vm->warm_ns - vm->started_ns) / CLOCK_NS_PER_US));
+	vm_end(vm, "it was to check its template");
+}
+
+static void vm_ended(void *context, struct vm *vm)
+{
+	struct template_job *job = context;
+
+	if (!(job->template ? job->checked : job->saved))
+		set_failed(job, vm_cause(vm));
+}
+
+static int start_vm(struct template_job *job, const struct vm_source *source, const struct vm_build *build);
+
+static int begin_check(struct template_job *job)
+{
+	int status = template_load(job->folder, job->name, json_incref(job->about), job->rehearsals,
+		&job->template, &job->error);
+
+	return status ? status : start_vm(job, &job->template->source, NULL);
+}
+
+static int conclude(struct template_job *job)
+{
+	int status = template_seal(job->template);
+
+	if (!status && job->loading)
+		template_store_add(job->store, job->template);
+	else if (!status)
+		status = template_store_commit(job->store, job->folder_name, job->folder, job->template);
+	if (status)
+		set_failed(job, strerror(-status));
+	else
+		job->folder_name[0] = '\0';
+	return status;
+}
+
+/* One VM is gone: the next step. */
+static void vm_gone(void *context, struct vm *vm)
+{
+	struct template_job *job = context;
+
+	(void)vm;
+	job->vm = NULL;
+	if (!job->error.kind && !job->template && begin_check(job) == 0)
+		return;
+	if (!job->error.kind)
+		conclude(job);
+	finish(job);
+}
+
+static const struct vm_events vm_events = {.warm = vm_warm, .ended = vm_ended, .gone = vm_gone};
+
+static int start_vm(struct template_job *job, const struct vm_source *source, const struct vm_build *build)
+{
+	const struct vm_order order = {.source = source, .build = build, .slot = job->slot, .awaited = true};
+
+	return vm_start(job->config, &order, &vm_events, job, &job->vm, &job->error);
+}
+
+/* --- the build --- */
+
+static void take_output(void *context, bool is_stderr, const void *bytes, size_t length)
+{
+	struct template_job *job = context;
+
+	if (job->events->output)
+		job->events->output(job->context, is_stderr, bytes, length);
+}
+
+static void saved(void *context, uint64_t state_bytes, uint64_t memory_bytes)
+{
+	struct template_job *job = context;
+
+	job->saved = true;
+	json_object_set_new(job->about, "state_bytes", json_integer((json_int_t)state_bytes));
+	json_object_set_new(job->about, "memory_bytes", json_integer((json_int_t)memory_bytes));
+	json_object_set_new(job->about, "build_ms",
+		json_integer((json_int_t)((clock_now() - job->started_ns) / CLOCK_NS_PER_MS)));
+}
+
+static struct template_job *create(struct template_store *store, const struct vm_config *config,
+	const struct template_order *order, const struct template_events *events, void *context)
+{
+	struct template_job *job = calloc(1, sizeof *job);
+
+	if (!job)
+		return NULL;
+	*job = (struct template_job){.store = store,
+		.config = config,
+		.events = events,
+		.context = context,
+		.slot = order->slot,
+		.rehearsals = order->rehearsals,
+		.folder = -1,
+		.build = {.commands = order->commands,
+			.count = order->count,
+			.command_timeout_ms = TEMPLATE_COMMAND_TIMEOUT_MS,
+			.state = -1,
+			.memory = -1,
+			.context = job,
+			.output = take_output,
+			.saved = saved},
+		.started_ns = clock_now()};
+	snprintf(job->name, sizeof job->name, "%s", order->name);
+	return job;
+}
+
+static int open_files(struct template_job *job)
+{
+	int status = template_store_begin(job->store, job->name, job->folder_name, &job->folder);
+
+	if (status)
+		return status;
+	job->build.state = openat(job->folder, "state", O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	job->build.memory = openat(job->folder, "memory", O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	return job->build.state < 0 || job->build.memory < 0 ? -errno : 0;
+}
+
+int template_build(struct template_store *store, const struct vm_config *config,
+	const struct template_order *order, const struct template_events *events, void *context,
+	struct template_job **out, struct error *error)
+{
+	struct template_job *job = create(store, config, order, events, context);
+	json_t *inputs = template_inputs(config, order->source, order->commands, order->count, error);
+	int status = job && inputs ? 0 : -EINVAL;
+
+	if (status) {
+		json_decref(inputs);
+		free(job);
+		return status;
+	}
+	job->source = *order->source;
+	job->source.cid = TEMPLATE_CID;
+	job->about = json_pack("{s:i,s:s,s:I,s:o}", "format", TEMPLATE_FORMAT, "name", job->name,
+		"created_ms", (json_int_t)(clock_read(CLOCK_REALTIME) / CLOCK_NS_PER_MS), "inputs", inputs);
+	status = job->about ? open_files(job) : -ENOMEM;
+	if (status)
+		set_failed(job, strerror(-status));
+	else
+		status = start_vm(job, &job->source, &job->build);
+	if (status) {
+		*error = job->error;
+		free_job(job);
+		return status;
+	}
+	*out = job;
+	return 0;
+}
+
+int template_fetch(struct template_store *store, const struct vm_config *config,
+	const struct template_order *order, const struct template_events *events, void *context,
+	struct template_job **out, struct error *error)
+{
+	struct template_job *job = create(store, config, order, events, context);
+	int status =
+		job ? template_store_read(store, order->name, &job->folder, &job->about, error) : -ENOMEM;
+
+	if (!status) {
+		job->loading = true;
+		status = begin_check(job);
+		*error = job->error;
+	}
+	if (status && job)
+		free_job(job);
+	else
+		*out = job;
+	return status;
+}
+
+void template_job_cancel(struct template_job *job, const char *cause)
+{
+	set_failed(job, cause);
+	if (job->vm)
+		vm_end(job->vm, cause);
+}
+
+const struct vm *template_job_vm(const struct template_job *job)
+{
+	return job->vm;
+}

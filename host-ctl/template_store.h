@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Templates on the disk and those of them that are loaded.
+ *
+ *   STATE-DIR/templates/NAME/{template.json,state,memory}
+ *   STATE-DIR/templates/.building-NAME-XXXXXX/   one that is being made, or that was put aside
+ *
+ * A template appears, or takes the place of another, by one rename, after all of it is on the disk; whatever
+ * else begins with a dot is removed when the store is opened.
+ */
+#ifndef HOST_CTL_TEMPLATE_STORE_H
+#define HOST_CTL_TEMPLATE_STORE_H
+
+#include "host-ctl/template.h"
+
+enum { TEMPLATE_FOLDER_MAX = TEMPLATE_NAME_MAX + 32, TEMPLATES_MAX = 64 };
+
+struct template_store {
+	int folder;		/* -1: not open */
+	struct template *first; /* loaded and sealed, a reference each */
+};
+
+/* Makes the folders that are missing and removes what an earlier daemon left unfinished. 0, or -errno with
+ * *error set. */
+int template_store_open(struct template_store *store, const char *state_directory, struct error *error);
+/* Takes one that is not open. */
+void template_store_close(struct template_store *store);
+
+/* A new folder for a build: *fd is the caller's. 0 or -errno. */
+int template_store_begin(
+	const struct template_store *store, const char *name, char folder[TEMPLATE_FOLDER_MAX], int *fd);
+/* Removes it. */
+void template_store_abandon(const struct template_store *store, const char *folder);
+/*
+ * Writes template.json, brings all to the disk and gives the folder its name, in place of one that is there;
+ * then it is the loaded one of that name. 0 or -errno: then the folder is still to be abandoned.
+ */
+int template_store_commit(
+	struct template_store *store, const char *folder, int fd, struct template *template);
+/* Makes a template of the disk, loaded and sealed, the loaded one of its name. */
+void template_store_add(struct template_store *store, struct template *template);
+
+/* NULL: none is loaded under this name. */
+struct template *template_store_find(const struct template_store *store, const char *name);
+/* What is on the disk of that name: *fd of its folder, the caller's, and its template.json, the caller's. 0,
+ * -ENOENT, or another -errno with *error set. */
+int template_store_read(
+	const struct template_store *store, const char *name, int *fd, json_t **about, struct error *error);
+/* Names on the disk, sorted, as an array of JSON strings; the caller's. NULL without memory. */
+json_t *template_store_names(const struct template_store *store);
+
+/* 0, -ENOENT, or -EBUSY with *error set: it is in use. */
+int template_store_remove(struct template_store *store, const char *name, struct error *error);
+
+#endif

@@ -1,0 +1,318 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "host-ctl/templates.h"
+#include "common/io.h"
+#include "common/log.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct named_pool {
+	char name[TEMPLATE_NAME_MAX];
+	struct pool *pool;
+};
+
+struct templates {
+	struct templates_config config;
+	struct metrics *metrics;
+	struct template_store store;
+	struct pool_slots slots;
+	struct named_pool pools[TEMPLATES_POOLS_MAX]; /* the first is base's */
+	unsigned int pool_count;
+	struct template_job *job;
+	bool job_is_fetch, stopping;
+	char job_name[TEMPLATE_NAME_MAX];
+	json_t *to_fetch; /* names of the disk, base not among them */
+	char failure[VM_CAUSE_MAX];
+	void (*full)(void *context);
+	void (*emptied)(void *context);
+	void *context;
+};
+
+static void pool_full(void *context)
+{
+	struct templates *templates = context;
+
+	templates->full(templates->context);
+}
+
+static void other_pool_full(void *context)
+{
+	(void)context;
+}
+
+bool templates_are_empty(const struct templates *templates)
+{
+	for (unsigned int i = 0; i < templates->pool_count; i++)
+		if (!pool_is_empty(templates->pools[i].pool))
+			return false;
+	return !templates->job;
+}
+
+static void pool_emptied(void *context)
+{
+	struct templates *templates = context;
+
+	if (templates->stopping && templates_are_empty(templates))
+		templates->emptied(templates->context);
+}
+
+static struct pool *add_pool(struct templates *templates, const char *name)
+{
+	const struct templates_config *config = &templates->config;
+	bool base = templates->pool_count == 0;
+	const struct pool_config pool_config = {.target = base ? config->target : 0,
+		.starts_max = config->starts_max,
+		.queue_max = config->queue_max,
+		.slots = &templates->slots,
+		.vm = &config->vm,
+		.cold = base ? &config->source : NULL};
+	struct named_pool *entry = &templates->pools[templates->pool_count];
+
+	entry->pool = pool_create(&pool_config, templates->metrics, base ? pool_full : other_pool_full,
+		pool_emptied, templates);
+	if (!entry->pool)
+		return NULL;
+	snprintf(entry->name, sizeof entry->name, "%s", name);
+	templates->pool_count++;
+	return entry->pool;
+}
+
+struct templates *templates_create(const struct templates_config *config, struct metrics *metrics,
+	void (*full)(void *context), void (*emptied)(void *context), void *context, struct error *error)
+{
+	struct templates *templates = calloc(1, sizeof *templates);
+
+	error_set(error, ERROR_INTERNAL, "out of memory for the pool");
+	if (!templates)
+		return NULL;
+	templates->config = *config;
+	templates->metrics = metrics;
+	templates->store.folder = -1;
+	templates->slots.maximum = config->vms_max;
+	templates->full = full;
+	templates->emptied = emptied;
+	templates->context = context;
+	if (!add_pool(templates, TEMPLATE_BASE))
+		goto fail;
+	if (!config->cold && template_store_open(&templates->store, config->state_directory, error))
+		goto fail;
+	return templates;
+fail:
+	templates_destroy(templates);
+	return NULL;
+}
+
+void templates_destroy(struct templates *templates)
+{
+	if (!templates)
+		return;
+	for (unsigned int i = 0; i < templates->pool_count; i++)
+		pool_destroy(templates->pools[i].pool);
+	template_store_close(&templates->store);
+	json_decref(templates->to_fetch);
+	free(templates);
+}
+
+/* --- jobs --- */
+
+static struct pool *find_pool(const struct templates *templates, const char *name)
+{
+	for (unsigned int i = 0; i < templates->pool_count; i++)
+		if (!strcmp(templates->pools[i].name, name))
+			return templates->pools[i].pool;
+	return NULL;
+}
+
+static bool is_base(const char *name)
+{
+	return !strcmp(name, TEMPLATE_BASE);
+}
+
+static void fetch_next(struct templates *templates);
+static void base_failed(struct templates *templates, const struct error *error);
+
+static void job_done(void *context, struct template *template, const struct error *error)
+{
+	struct templates *templates = context;
+	struct pool *pool = find_pool(templates, templates->job_name);
+	bool base = is_base(templates->job_name);
+
+	templates->job = NULL;
+	if (templates->stopping) {
+		pool_emptied(templates);
+		return;
+	}
+	if (template && pool)
+		pool_set_template(pool, template);
+	if (!template)
+		log_warn("%s", error->message);
+	if (base && template) {
+		templates->failure[0] = '\0';
+		pool_start(pool);
+	} else if (base) {
+		base_failed(templates, error);
+	}
+	if (!templates->job)
+		fetch_next(templates);
+}
+
+static const struct template_events job_events = {.done = job_done};
+
+static int begin_job(struct templates *templates, const char *name, bool fetch, struct error *error)
+{
+	const struct template_order order = {.name = name,
+		.source = &templates->config.source,
+		.rehearsals = templates->config.source.rehearsals,
+		.slot = TEMPLATES_SLOT};
+
+	snprintf(templates->job_name, sizeof templates->job_name, "%s", name);
+	templates->job_is_fetch = fetch;
+	if (fetch)
+		return template_fetch(&templates->store, &templates->config.vm, &order, &job_events,
+			templates, &templates->job, error);
+	log_info("building template %s", name);
+	return template_build(&templates->store, &templates->config.vm, &order, &job_events, templates,
+		&templates->job, error);
+}
+
+/* Without base its pool boots. */
+static void base_failed(struct templates *templates, const struct error *error)
+{
+	struct error again;
+
+	if (templates->job_is_fetch) {
+		if (begin_job(templates, TEMPLATE_BASE, false, &again) == 0)
+			return;
+		error = &again;
+	}
+	snprintf(templates->failure, sizeof templates->failure, "%s", error->message);
+	log_warn("the pool boots its VMs: %s", error->message);
+	pool_start(templates->pools[0].pool);
+}
+
+static void fetch_next(struct templates *templates)
+{
+	struct error error;
+
+	while (json_array_size(templates->to_fetch)) {
+		json_t *name = json_incref(json_array_get(templates->to_fetch, 0));
+		int status;
+
+		json_array_remove(templates->to_fetch, 0);
+		status = is_base(json_string_value(name))
+				 ? -EEXIST
+				 : begin_job(templates, json_string_value(name), true, &error);
+		if (status && status != -EEXIST)
+			log_warn("%s", error.message);
+		json_decref(name);
+		if (!status)
+			return;
+	}
+}
+
+/* Is what the disk has of base what would be built now? */
+static bool base_is_right(struct templates *templates)
+{
+	struct error error;
+	json_t *about = NULL, *wanted;
+	int folder = -1;
+	bool right;
+
+	if (template_store_read(&templates->store, TEMPLATE_BASE, &folder, &about, &error))
+		return false;
+	wanted = template_inputs(&templates->config.vm, &templates->config.source, NULL, 0, &error);
+	right = wanted && json_equal(wanted, json_object_get(about, "inputs"));
+	if (!right)
+		log_info("template %s is of other files or another size", TEMPLATE_BASE);
+	json_decref(wanted);
+	json_decref(about);
+	fd_close(&folder);
+	return right;
+}
+
+int templates_start(struct templates *templates)
+{
+	struct error error;
+	bool fetch;
+
+	if (templates->config.cold)
+		return pool_start(templates->pools[0].pool);
+	templates->to_fetch = template_store_names(&templates->store);
+	fetch = base_is_right(templates);
+	if (begin_job(templates, TEMPLATE_BASE, fetch, &error)) {
+		log_warn("%s", error.message);
+		base_failed(templates, &error);
+	}
+	return 0;
+}
+
+void templates_stop(struct templates *templates)
+{
+	templates->stopping = true;
+	if (templates->job)
+		template_job_cancel(templates->job, "the daemon is stopping");
+	/* Each reports when it is empty; the last one finds all so. */
+	for (unsigned int i = 0; i < templates->pool_count; i++)
+		pool_stop(templates->pools[i].pool);
+}
+
+/* --- for the API --- */
+
+struct pool *templates_base_pool(struct templates *templates)
+{
+	return templates->pools[0].pool;
+}
+
+struct pool *templates_pool(struct templates *templates, const char *name, struct error *error)
+{
+	struct pool *pool = find_pool(templates, name ? name : TEMPLATE_BASE);
+	struct template *template;
+
+	if (pool)
+		return pool;
+	template = template_store_find(&templates->store, name);
+	if (!template) {
+		error_set(error, ERROR_NOT_FOUND,
+			"there is no template %.64s: see `host-ctl template list`, or build it", name);
+		return NULL;
+	}
+	if (templates->pool_count < TEMPLATES_POOLS_MAX)
+		pool = add_pool(templates, name);
+	if (!pool) {
+		error_set(error, ERROR_EXHAUSTED, "there are %u pools already, or no memory for one more",
+			templates->pool_count);
+		return NULL;
+	}
+	pool_set_template(pool, template);
+	pool_start(pool);
+	return pool;
+}
+
+void templates_read_gauges(const struct templates *templates, struct metrics_gauges *gauges)
+{
+	struct metrics_gauges one;
+
+	*gauges = (struct metrics_gauges){0};
+	for (unsigned int i = 0; i < templates->pool_count; i++) {
+		pool_read_gauges(templates->pools[i].pool, &one);
+		gauges->target += one.target;
+		gauges->warm += one.warm;
+		gauges->starting += one.starting;
+		gauges->busy += one.busy;
+		gauges->ending += one.ending;
+		gauges->queued += one.queued;
+	}
+}
+
+const char *templates_ill_reason(const struct templates *templates)
+{
+	for (unsigned int i = 0; i < templates->pool_count; i++) {
+		const char *reason = pool_ill_reason(templates->pools[i].pool);
+
+		if (reason)
+			return reason;
+	}
+	return templates->failure[0] ? templates->failure : NULL;
+}

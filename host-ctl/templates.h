@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The daemon's templates and the pools on them: which there are, what is built, which pool clones what.
+ *
+ * One job at a time, a build or a load. At the start: `base`, from the disk when its inputs are the present
+ * ones, built otherwise; then the others of the disk. The pool of `base` starts with it; when it cannot be
+ * made, that pool boots its VMs (templates_ill_reason says why). A template that is not loaded (its image
+ * changed, this CPU is another) stays on the disk and can be built again or removed.
+ */
+#ifndef HOST_CTL_TEMPLATES_H
+#define HOST_CTL_TEMPLATES_H
+
+#include "host-ctl/pool.h"
+#include "host-ctl/template_build.h"
+
+enum {
+	TEMPLATES_POOLS_MAX = 16,
+	TEMPLATES_SLOT = POOL_VMS_MAX, /* of VMs that build and check: beyond every pool's */
+};
+
+struct templates_config {
+	const char *state_directory;
+	bool cold; /* no templates at all: the first pool boots its VMs */
+	struct vm_config vm;
+	struct vm_source source; /* of base */
+	unsigned int target, starts_max, queue_max, vms_max;
+};
+
+struct templates;
+
+/*
+ * full, emptied: as of pool_create; full for the pool of base, emptied when nothing is left of any pool or
+ * job. NULL, with *error set.
+ */
+struct templates *templates_create(const struct templates_config *config, struct metrics *metrics,
+	void (*full)(void *context), void (*emptied)(void *context), void *context, struct error *error);
+/* Takes NULL. Only when it is empty. */
+void templates_destroy(struct templates *templates);
+
+/* Begins with base. 0 or -errno. */
+int templates_start(struct templates *templates);
+/* Ends the job, and every pool as pool_stop does. */
+void templates_stop(struct templates *templates);
+bool templates_are_empty(const struct templates *templates);
+
+/* The pool of a template; NULL name: of base. NULL, with *error set: no such template is loaded, or there are
+ * TEMPLATES_POOLS_MAX. One that had none gets one with the target 0. */
+struct pool *templates_pool(struct templates *templates, const char *name, struct error *error);
+/* The pool of base. */
+struct pool *templates_base_pool(struct templates *templates);
+
+/* Sums over all pools. */
+void templates_read_gauges(const struct templates *templates, struct metrics_gauges *gauges);
+/* NULL: all is well. */
+const char *templates_ill_reason(const struct templates *templates);
+
+#endif

@@ -1,0 +1,305 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Starting a VM: its files, control socket, cgroup and process, and the events of all these. */
+#include "common/io.h"
+#include "common/unix_socket.h"
+#include "host-ctl/clock.h"
+#include "host-ctl/launch.h"
+#include "host-ctl/vm_private.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { LISTEN_BACKLOG = 4 };
+
+/* What one start opens, only until the child has it. */
+struct parcel {
+	int listener, kvm, first, second, image, serial; /* in the order of their numbers in the child */
+	int errors;
+};
+
+static int open_path(const char *path, int flags, const char *what, int *fd, struct error *error)
+{
+	int status;
+
+	*fd = open(path, flags | O_CLOEXEC, 0600);
+	if (*fd >= 0)
+		return 0;
+	status = -errno;
+	error_set(error, ERROR_INTERNAL, "cannot open the %s %s: %s", what, path, strerror(-status));
+	return status;
+}
+
+static int open_files(const struct vm *vm, struct parcel *parcel, struct error *error)
+{
+	const struct vm_config *config = vm->config;
+	const struct vm_source *source = vm->source;
+	bool clone = vm_source_is_clone(source);
+	const struct vm_file *first = clone ? &source->state : &source->kernel;
+	const struct vm_file *second = clone ? &source->memory : &source->initrd;
+	char path[256];
+	int status = open_path(config->kvm, O_RDWR, "KVM device", &parcel->kvm, error);
+
+	if (!status)
+		status = open_path(first->path, O_RDONLY, clone ? "state" : "kernel", &parcel->first, error);
+	if (!status)
+		status = open_path(
+			second->path, O_RDONLY, clone ? "memory" : "initrd", &parcel->second, error);
+	if (!status)
+		status = open_path(source->image.path, O_RDONLY, "image", &parcel->image, error);
+	if (!status && config->serial_directory) {
+		snprintf(path, sizeof path, "%s/%s.log", config->serial_directory, vm->id);
+		status = open_path(path, O_WRONLY | O_CREAT | O_TRUNC, "serial log", &parcel->serial, error);
+	}
+	return status;
+}
+
+/* The named socket, listening, and our connection that waits in its backlog. */
+static int open_control(struct vm *vm, int *listener)
+{
+	char path[VM_SOCKET_MAX];
+
+	vm_socket_path(vm, path);
+	*listener = unix_listen(path, SOCK_SEQPACKET, 0600, LISTEN_BACKLOG);
+	if (*listener < 0)
+		return *listener;
+	vm->control = unix_connect(path, SOCK_SEQPACKET);
+	return vm->control < 0 ? vm->control : 0;
+}
+
+static int open_group(struct vm *vm, bool awaited)
+{
+	const struct cgroup_limits limits = {
+		.memory_bytes = vm->source->memory_bytes + VM_MEMORY_OVERHEAD,
+		.cpu_quota_us = (vm->source->cpus + UINT64_C(1)) * VM_CPU_QUOTA_US,
+		.pids = VM_PIDS_MAX,
+	};
+
+	vm->group = cgroup_create(vm->config->cgroups, vm->id, &limits);
+	if (vm->group < 0)
+		return vm->group;
+	return cgroup_set_weight(vm->config->cgroups, vm->group, awaited ? VM_WEIGHT : VM_WEIGHT_REFILL);
+}
+
+static int open_errors(struct vm *vm, int *writer)
+{
+	int ends_of_pipe[2];
+
+	if (pipe2(ends_of_pipe, O_CLOEXEC) < 0)
+		return -errno;
+	vm->errors = ends_of_pipe[0];
+	*writer = ends_of_pipe[1];
+	return fd_set_nonblock(vm->errors);
+}
+
+static void process_ended(void *context, uint32_t events)
+{
+	(void)events;
+	vm_process_ended(context);
+}
+
+static void time_is_up(void *context)
+{
+	vm_time_is_up(context);
+}
+
+static void control_ready(void *context, uint32_t events)
+{
+	(void)events;
+	vm_control_ready(context);
+}
+
+static void errors_ready(void *context, uint32_t events)
+{
+	struct vm *vm = context;
+	int status = tail_read(&vm->tail, vm->errors);
+
+	(void)events;
+	if (status < 0) {
+		loop_remove(vm->errors_source);
+		vm->errors_source = NULL;
+	}
+}
+
+static int add_sources(struct vm *vm)
+{
+	struct loop *loop = vm->config->loop;
+	int status;
+
+	vm->control_source = loop_add_fd(loop, vm->control, EPOLLIN, control_ready, vm);
+	vm->errors_source = loop_add_fd(loop, vm->errors, EPOLLIN, errors_ready, vm);
+	vm->timer = loop_add_timer(loop, time_is_up, vm);
+	if (!vm->control_source || !vm->errors_source || !vm->timer)
+		return -errno;
+	status = frame_reader_init(&vm->agent_reader, sizeof(struct agent_hello) + AGENT_TEXT_MAX);
+	vm->agent_reader.flags = MSG_DONTWAIT;
+	return status;
+}
+
+/* The numbers follow the order of fds in launch, from LAUNCH_FD_FIRST. */
+static const char *const common_arguments[] = {
+	"--control", "fd:3", "--kvm", "fd:4", "--disk", "fd:7,ro", NULL};
+static const char *const boot_arguments[] = {"--kernel", "fd:5", "--initrd", "fd:6", NULL};
+static const char *const clone_arguments[] = {"--restore", "fd:5,memory=fd:6", NULL};
+
+enum { ARGUMENTS_MAX = 24 };
+
+struct arguments {
+	const char *list[ARGUMENTS_MAX];
+	unsigned int count;
+	char cid[16], cpus[16];
+};
+
+static void add_list(struct arguments *arguments, const char *const *list)
+{
+	while (*list)
+		arguments->list[arguments->count++] = *list++;
+}
+
+static void add_pair(struct arguments *arguments, const char *name, const char *value)
+{
+	arguments->list[arguments->count++] = name;
+	arguments->list[arguments->count++] = value;
+}
+
+static void make_arguments(const struct vm *vm, bool serial, struct arguments *arguments)
+{
+	const struct vm_source *source = vm->source;
+
+	*arguments = (struct arguments){.list = {vm->config->vmm}, .count = 1};
+	snprintf(arguments->cid, sizeof arguments->cid, "%u", source->cid ? source->cid : 3 + vm->slot);
+	snprintf(arguments->cpus, sizeof arguments->cpus, "%u", source->cpus);
+	add_list(arguments, common_arguments);
+	add_pair(arguments, "--vsock-cid", arguments->cid);
+	if (serial)
+		add_pair(arguments, "--serial", "fd:8");
+	if (vm_source_is_clone(source)) {
+		/* Memory and processors are as they were. */
+		add_list(arguments, clone_arguments);
+		return;
+	}
+	add_list(arguments, boot_arguments);
+	add_pair(arguments, "--mem", source->size);
+	add_pair(arguments, "--cpus", arguments->cpus);
+}
+
+static int launch(struct vm *vm, const struct parcel *parcel)
+{
+	const struct vm_config *config = vm->config;
+	const int fds[] = {
+		parcel->listener, parcel->kvm, parcel->first, parcel->second, parcel->image, parcel->serial};
+	struct arguments arguments;
+	const struct launch request = {
+		.path = config->vmm,
+		.argv = (char *const *)arguments.list,
+		.fds = fds,
+		.count = parcel->serial >= 0 ? 6 : 5,
+		.error_output = parcel->errors,
+		.cgroup = vm->group,
+		.uid = config->uid_base + vm->slot,
+		.gid = (gid_t)(config->uid_base + vm->slot),
+		.files_max = VM_FILES_MAX,
+		.file_bytes_max = VM_SERIAL_MAX + (vm->build ? vm->source->memory_bytes : 0),
+	};
+
+	make_arguments(vm, parcel->serial >= 0, &arguments);
+	return launch_start(&request, &vm->pid, &vm->pidfd);
+}
+
+static void close_parcel(struct parcel *parcel)
+{
+	fd_close(&parcel->listener);
+	fd_close(&parcel->kvm);
+	fd_close(&parcel->first);
+	fd_close(&parcel->second);
+	fd_close(&parcel->image);
+	fd_close(&parcel->serial);
+	fd_close(&parcel->errors);
+}
+
+static struct vm *create(const struct vm_config *config, const struct vm_order *order)
+{
+	struct vm *vm = calloc(1, sizeof *vm);
+	unsigned char random[6];
+
+	if (!vm || getrandom(random, sizeof random, 0) != sizeof random) {
+		free(vm);
+		return NULL;
+	}
+	snprintf(vm->id, sizeof vm->id, "vm-%02x%02x%02x%02x%02x%02x", random[0], random[1], random[2],
+		random[3], random[4], random[5]);
+	vm->config = config;
+	vm->source = order->source;
+	vm->build = order->build;
+	vm->slot = order->slot;
+	vm->state = VM_LAUNCHED;
+	vm->pidfd = vm->control = vm->agent = vm->session = vm->errors = vm->group = vm->group_events = -1;
+	return vm;
+}
+
+/* A process that cannot be watched is waited for here; only when memory for one source is missing. */
+static void abandon_process(struct vm *vm)
+{
+	siginfo_t info;
+
+	vm_kill(vm);
+	waitid(P_PIDFD, (id_t)vm->pidfd, &info, WEXITED);
+}
+
+static int watch_process(struct vm *vm)
+{
+	vm->pidfd_source = loop_add_fd(vm->config->loop, vm->pidfd, EPOLLIN, process_ended, vm);
+	if (!vm->pidfd_source) {
+		int status = -errno;
+
+		abandon_process(vm);
+		return status;
+	}
+	return loop_set_timer(vm->timer, vm->config->boot_timeout_ms * CLOCK_NS_PER_MS);
+}
+
+int vm_start(const struct vm_config *config, const struct vm_order *order, const struct vm_events *events,
+	void *context, struct vm **out, struct error *error)
+{
+	struct parcel parcel = {-1, -1, -1, -1, -1, -1, -1};
+	struct vm *vm = create(config, order);
+	int status = vm ? 0 : -ENOMEM;
+	const char *step = "memory";
+
+	error->kind = ERROR_NONE;
+	if (!status)
+		status = open_files(vm, &parcel, error);
+	if (!status && (step = "control socket"))
+		status = open_control(vm, &parcel.listener);
+	if (!status && (step = "cgroup"))
+		status = open_group(vm, order->awaited);
+	if (!status && (step = "event sources"))
+		status = open_errors(vm, &parcel.errors);
+	if (!status)
+		status = add_sources(vm);
+	if (!status && (step = "process")) {
+		vm->events = events;
+		vm->context = context;
+		vm->started_ns = clock_now();
+		status = launch(vm, &parcel);
+	}
+	if (!status && (step = "event sources"))
+		status = watch_process(vm);
+	close_parcel(&parcel);
+	if (!status) {
+		*out = vm;
+		return 0;
+	}
+	if (error->kind == ERROR_NONE)
+		error_set(error, ERROR_INTERNAL, "cannot make the VM's %s: %s", step, strerror(-status));
+	if (vm)
+		vm_destroy(vm);
+	return status;
+}
