@@ -6,30 +6,49 @@
 #include <string.h>
 
 struct route {
-	const char *method, *path;
+	const char *method, *path; /* one that ends with '/' stands for all that is below it */
 	void (*handle)(struct api *api, struct http_request *request);
 };
 
 static const struct route routes[] = {
 	{"POST", "/v1/run", api_run_create},
 	{"GET", "/v1/pool", api_pool_get},
+	{"PUT", "/v1/pool", api_pool_put},
+	{"GET", "/v1/pools", api_pools_get},
+	{"POST", "/v1/templates", api_templates_post},
+	{"GET", "/v1/templates", api_templates_get},
+	{"GET", "/v1/templates/", api_template_get},
+	{"DELETE", "/v1/templates/", api_template_delete},
 	{"GET", "/v1/healthz", api_healthz_get},
 	{"GET", "/metrics", api_metrics_get},
 };
 
-/* One path has one method so far. */
+static bool matches(const struct route *route, const char *path)
+{
+	size_t length = strlen(route->path);
+
+	if (route->path[length - 1] == '/')
+		return !strncmp(route->path, path, length) && path[length];
+	return !strcmp(route->path, path);
+}
+
 static int check(void *context, struct http_request *request, struct error *error)
 {
+	const struct route *first = NULL, *second = NULL;
+
 	(void)context;
 	for (size_t i = 0; i < sizeof routes / sizeof routes[0]; i++) {
-		if (strcmp(routes[i].path, request->path) != 0)
+		if (!matches(&routes[i], request->path))
 			continue;
 		request->route = &routes[i];
 		if (!strcmp(routes[i].method, request->method))
 			return 0;
-		return error_set(error, ERROR_METHOD_NOT_ALLOWED, "%s takes %s, not %.16s", routes[i].path,
-			routes[i].method, request->method);
+		*(first ? &second : &first) = &routes[i];
 	}
+	if (first)
+		return error_set(error, ERROR_METHOD_NOT_ALLOWED, "%.128s takes %s%s%s, not %.16s",
+			request->path, first->method, second ? " and " : "", second ? second->method : "",
+			request->method);
 	return error_set(error, ERROR_NOT_FOUND,
 		"nothing is at %.128s: see docs/protocol.md for the resources", request->path);
 }

@@ -26,6 +26,12 @@ void api_stop(struct api *api);
 /* Handlers, by resource. Each answers its request now or later. */
 void api_run_create(struct api *api, struct http_request *request);
 void api_pool_get(struct api *api, struct http_request *request);
+void api_pool_put(struct api *api, struct http_request *request);
+void api_pools_get(struct api *api, struct http_request *request);
+void api_templates_post(struct api *api, struct http_request *request);
+void api_templates_get(struct api *api, struct http_request *request);
+void api_template_get(struct api *api, struct http_request *request);
+void api_template_delete(struct api *api, struct http_request *request);
 void api_healthz_get(struct api *api, struct http_request *request);
 void api_metrics_get(struct api *api, struct http_request *request);
 

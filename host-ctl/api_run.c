@@ -86,8 +86,9 @@ void api_run_create(struct api *api, struct http_request *request)
 	}
 	request->left = client_left;
 	request->left_context = run;
-	run->pool = templates_base_pool(api->templates);
-	vm = pool_claim_vm(run->pool, &run->claim, &error);
+	run->pool = templates_pool(
+		api->templates, run->command.template[0] ? run->command.template : NULL, &error);
+	vm = run->pool ? pool_claim_vm(run->pool, &run->claim, &error) : NULL;
 	if (vm)
 		begin(run, vm, true);
 	else if (error.kind)

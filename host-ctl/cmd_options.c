@@ -17,6 +17,7 @@ enum {
 	OPT_TIMEOUT,
 	OPT_MEMORY,
 	OPT_PIDS,
+	OPT_TEMPLATE,
 	OPT_JSON,
 	OPT_SOCKET,
 	OPT_HELP
@@ -30,6 +31,7 @@ static const struct cli_option run_option_table[] = {
 	[OPT_TIMEOUT] = {.name = "timeout", .has_value = true},
 	[OPT_MEMORY] = {.name = "memory", .has_value = true},
 	[OPT_PIDS] = {.name = "pids", .has_value = true},
+	[OPT_TEMPLATE] = {.name = "template", .has_value = true},
 	[OPT_JSON] = {.name = "json"},
 	[OPT_SOCKET] = {.name = "socket", .has_value = true},
 	[OPT_HELP] = {.name = "help", .letter = 'h'},
@@ -93,6 +95,8 @@ static int set_option(struct cmd_options *options, int option, const char *value
 	case OPT_SOCKET:
 		options->socket = value;
 		return 0;
+	case OPT_TEMPLATE:
+		return set_text(&options->template, "template", value, error);
 	case OPT_USER:
 		return set_text(&options->user, "user", value, error);
 	case OPT_CWD:
@@ -251,6 +255,7 @@ json_t *cmd_options_request(
 	if (set_strings(object, plain ? "argv" : "argv_b64", options->argv, options->argc, !plain) < 0 ||
 		set_env(object, options) < 0 || set_string(object, "cwd", options->cwd) < 0 ||
 		set_string(object, "user", options->user) < 0 ||
+		set_string(object, "template", options->template) < 0 ||
 		set_input(object, stream_input, input, input_length) < 0 ||
 		set_number(object, "timeout_ms", options->timeout_ms) < 0 ||
 		set_number(object, "memory_max", options->memory_max) < 0 ||

@@ -11,11 +11,11 @@
 /* Strings are those of the command line and live as long as it. */
 struct cmd_options {
 	bool help;
-	bool interactive;			   /* -i: standard input is the command's */
-	bool json;				   /* the plain form: the result as JSON on standard output */
-	const char *socket, *user, *cwd;	   /* NULL: not given */
-	uint64_t timeout_ms, memory_max, pids_max; /* 0: not given */
-	const char **env;			   /* NAME=VALUE, each name once */
+	bool interactive; /* -i: standard input is the command's */
+	bool json;	  /* the plain form: the result as JSON on standard output */
+	const char *socket, *user, *cwd, *template; /* NULL: not given */
+	uint64_t timeout_ms, memory_max, pids_max;  /* 0: not given */
+	const char **env;			    /* NAME=VALUE, each name once */
 	size_t env_count;
 	char **argv; /* the command */
 	size_t argc;

@@ -1,14 +1,35 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "common/parse.h"
 #include "host-ctl/cli.h"
+#include "host-ctl/pool.h"
 #include "host-ctl/verbs.h"
+#include <errno.h>
 #include <string.h>
 
 const char pool_usage[] =
-	"usage: host-ctl pool [--json] [--socket PATH]\n"
-	"Shows the daemon's pool of warm VMs.\n"
+	"usage: host-ctl pool [--template NAME] [--target N] [--json] [--socket PATH]\n"
+	"Shows the daemon's pool of warm VMs, or changes how many it keeps.\n"
 	"\n"
-	"  --json         the answer of GET /v1/pool as it is\n"
-	"  --socket PATH  the daemon's socket ($TINDERBOX_SOCKET, " CLIENT_SOCKET_DEFAULT ")\n";
+	"  --template NAME  the pool of clones of that template (base)\n"
+	"  --target N       from now on keep N warm, 0 to 64\n"
+	"  --json           the answer of the API as it is\n"
+	"  --socket PATH    the daemon's socket ($TINDERBOX_SOCKET, " CLIENT_SOCKET_DEFAULT ")\n";
+
+enum { OPT_TEMPLATE, OPT_TARGET, OPT_JSON, OPT_SOCKET, OPT_HELP, OPT_COUNT };
+
+static const struct cli_option option_table[OPT_COUNT] = {
+	[OPT_TEMPLATE] = {.name = "template", .has_value = true},
+	[OPT_TARGET] = {.name = "target", .has_value = true},
+	[OPT_JSON] = {.name = "json"},
+	[OPT_SOCKET] = {.name = "socket", .has_value = true},
+	[OPT_HELP] = {.name = "help", .letter = 'h'},
+};
+
+struct query {
+	const char *template, *socket; /* NULL: not given */
+	uint64_t target;
+	bool has_target, json, help;
+};
 
 static long long number(const json_t *object, const char *name)
 {
@@ -90,26 +111,118 @@ static int print_pool(const json_t *pool, bool json)
 	return cli_finish_output();
 }
 
-int cmd_pool(int argc, char **argv)
+static int set_option(struct query *query, int option, const char *value, char *error)
 {
-	struct cli_query query;
+	switch (option) {
+	case OPT_TEMPLATE:
+		query->template = value;
+		return 0;
+	case OPT_TARGET:
+		query->has_target = true;
+		if (!parse_u64(value, 0, POOL_TARGET_MAX, &query->target))
+			return 0;
+		snprintf(error, CLI_TEXT_MAX, "--target wants a number from 0 to %d, not '%s'",
+			POOL_TARGET_MAX, value);
+		return -1;
+	case OPT_JSON:
+		query->json = true;
+		return 0;
+	case OPT_SOCKET:
+		query->socket = value;
+		return 0;
+	default:
+		query->help = true;
+		return 0;
+	}
+}
+
+static int parse(struct query *query, int argc, char **argv, char *error)
+{
+	struct cli_parser parser;
+	const char *value;
+	int option;
+
+	cli_parser_init(&parser, option_table, OPT_COUNT, argc, argv);
+	while ((option = cli_parser_next(&parser, &value)) >= 0)
+		if (set_option(query, option, value, error) < 0)
+			return -1;
+	if (option == CLI_BAD || parser.next < argc) {
+		snprintf(error, CLI_TEXT_MAX, "%s%s",
+			option == CLI_BAD ? parser.error : "unexpected argument ",
+			option == CLI_BAD ? "" : argv[parser.next]);
+		return -1;
+	}
+	return 0;
+}
+
+/* The one of that name in the answer of GET /v1/pools, a reference of its own; NULL: it has none. */
+static json_t *find_pool(const json_t *answer, const char *name)
+{
+	json_t *pool;
+	size_t i;
+
+	json_array_foreach(json_object_get(answer, "pools"), i, pool)
+	{
+		const char *template = json_string_value(json_object_get(pool, "template"));
+
+		if (template && !strcmp(template, name))
+			return json_incref(pool);
+	}
+	return NULL;
+}
+
+static int ask(const struct query *query, struct client *client, json_t **pool, struct client_error *error)
+{
+	json_t *body, *answer = NULL;
+	int r;
+
+	if (query->has_target) {
+		body = json_pack("{s:s,s:I}", "template", query->template ? query->template : "base",
+			"target", (json_int_t)query->target);
+		r = client_call(client, "PUT", "/v1/pool", body, NULL, pool, error);
+		json_decref(body);
+		return r;
+	}
+	if (!query->template)
+		return client_call(client, "GET", "/v1/pool", NULL, NULL, pool, error);
+	r = client_call(client, "GET", "/v1/pools", NULL, NULL, &answer, error);
+	if (r == 0)
+		*pool = find_pool(answer, query->template);
+	json_decref(answer);
+	if (r == 0 && !*pool) {
+		client_error_set(error, "not_found",
+			"template %s has no pool: give it one with --target, or see `host-ctl template list`",
+			query->template);
+		r = -EREMOTEIO;
+	}
+	return r;
+}
+
+static int perform(const struct query *query)
+{
 	struct client_error error;
 	struct client client;
 	json_t *pool = NULL;
-	int r = cli_query_parse(&query, argc, argv);
+	int r = client_connect(&client, cli_socket_path(query->socket), CLIENT_QUERY_TIMEOUT_MS, &error);
 
-	if (r == 1) {
-		fputs(pool_usage, stdout);
-		return cli_finish_output();
-	}
-	if (r != 0)
-		return r;
-	r = client_connect(&client, query.socket, CLIENT_QUERY_TIMEOUT_MS, &error);
 	if (r < 0)
-		return cli_fail_client(&error, query.json);
-	r = client_call(&client, "GET", "/v1/pool", NULL, NULL, &pool, &error);
+		return cli_fail_client(&error, query->json);
+	r = ask(query, &client, &pool, &error);
 	client_finish(&client);
-	r = r < 0 ? cli_fail_client(&error, query.json) : print_pool(pool, query.json);
+	r = r < 0 ? cli_fail_client(&error, query->json) : print_pool(pool, query->json);
 	json_decref(pool);
 	return r;
+}
+
+int cmd_pool(int argc, char **argv)
+{
+	struct query query = {0};
+	char error[CLI_TEXT_MAX];
+
+	if (parse(&query, argc, argv, error) < 0)
+		return cli_fail_usage(argv[0], error);
+	if (!query.help)
+		return perform(&query);
+	fputs(pool_usage, stdout);
+	return cli_finish_output();
 }

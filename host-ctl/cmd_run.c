@@ -26,6 +26,7 @@ const char run_usage[] =
 	"  --timeout TIME     end it after TIME: 500ms, 10s, 2m, 1h; at most 24h (no limit)\n"
 	"  --memory SIZE      limit its memory: bytes, or with K, M, G; at least 64K (no limit)\n"
 	"  --pids N           limit its processes (no limit)\n"
+	"  --template NAME    in a clone of that template (base; see `host-ctl template`)\n"
 	"  --json             print the result as one JSON object, the output in it; with -i at most 64 KiB of\n"
 	"                     standard input\n"
 	"  --socket PATH      the daemon's socket ($TINDERBOX_SOCKET, " CLIENT_SOCKET_DEFAULT ")\n"

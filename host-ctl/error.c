@@ -18,6 +18,7 @@ static const struct {
 	[ERROR_METHOD_NOT_ALLOWED] = {"method_not_allowed", 405, false},
 	[ERROR_CONFLICT] = {"conflict", 409, false},
 	[ERROR_TOO_LARGE] = {"too_large", 413, false},
+	[ERROR_BUILD_FAILED] = {"build_failed", 422, false},
 	[ERROR_EXHAUSTED] = {"exhausted", 429, true},
 	[ERROR_INTERNAL] = {"internal", 500, false},
 	[ERROR_ATTACH_FAILED] = {"attach_failed", 502, true},

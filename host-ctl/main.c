@@ -19,6 +19,7 @@ static const struct verb {
 } verbs[] = {
 	{"run", "run a command in a fresh VM", cmd_run, run_usage},
 	{"pool", "show the daemon's warm VMs", cmd_pool, pool_usage},
+	{"template", "build, list, show and remove what VMs are cloned from", cmd_template, template_usage},
 	{"control", "ask or tell a vmm that runs alone", cmd_control, control_usage},
 	{"doctor", "check what this host lacks, and say how to mend it", cmd_doctor, doctor_usage},
 	{"version", "print the versions of this program and of the daemon", cmd_version, version_usage},
@@ -38,7 +39,7 @@ static void print_verbs(FILE *to)
 {
 	fputs("usage: host-ctl VERB [OPTION...]\n\n", to);
 	for (size_t i = 0; i < sizeof(verbs) / sizeof(verbs[0]); i++)
-		fprintf(to, "  %-8s %s\n", verbs[i].name, verbs[i].summary);
+		fprintf(to, "  %-9s %s\n", verbs[i].name, verbs[i].summary);
 	fputs("\n`host-ctl help VERB` explains one. Exit status 125: host-ctl itself failed.\n", to);
 }
 

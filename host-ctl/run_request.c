@@ -16,7 +16,7 @@ struct parser {
 };
 
 static const char *const fields[] = {"argv", "argv_b64", "env", "env_b64", "cwd", "user", "stdin",
-	"stdin_b64", "stdin_stream", "timeout_ms", "memory_max", "pids_max"};
+	"stdin_b64", "stdin_stream", "timeout_ms", "memory_max", "pids_max", "template"};
 
 static int refuse_unknown(struct parser *parser)
 {
@@ -294,6 +294,20 @@ static int parse_numbers(struct parser *parser)
 	return 0;
 }
 
+static int parse_template(struct parser *parser)
+{
+	json_t *value = json_object_get(parser->root, "template");
+	const char *text = json_string_value(value);
+
+	if (!value)
+		return 0;
+	if (!text || !text[0] || json_string_length(value) >= RUN_TEMPLATE_MAX)
+		return error_set(parser->error, ERROR_INVALID, "template is not a name of 1 to %d bytes",
+			RUN_TEMPLATE_MAX - 1);
+	memcpy(parser->request->template, text, strlen(text) + 1);
+	return 0;
+}
+
 static int parse_fields(struct parser *parser)
 {
 	struct run_request *request = parser->request;
@@ -302,7 +316,7 @@ static int parse_fields(struct parser *parser)
 		refuse_both(parser, "env", "env_b64") || refuse_both(parser, "stdin", "stdin_b64") ||
 		parse_argv(parser) || parse_env(parser) || parse_text(parser, "cwd", RUN_CWD_MAX, true) ||
 		parse_text(parser, "user", RUN_USER_MAX, false) || parse_input(parser) ||
-		parse_numbers(parser))
+		parse_numbers(parser) || parse_template(parser))
 		return -1;
 	parser->fixed.session = RUN_SESSION;
 	parser->fixed.flags = request->has_input ? AGENT_NEW_STDIN : 0;

@@ -20,7 +20,8 @@ enum {
 	RUN_MEMORY_MIN = 64 * 1024,
 	RUN_PIDS_MAX = 4 * 1024 * 1024,
 	RUN_NAME_MAX = 128, /* of argv[0] in the log */
-	RUN_SESSION = 1,    /* the id of a pool VM's only session */
+	RUN_TEMPLATE_MAX = 64,
+	RUN_SESSION = 1, /* the id of a pool VM's only session */
 };
 
 struct run_request {
@@ -32,6 +33,7 @@ struct run_request {
 	bool input_streams;  /* more comes as frames */
 	uint64_t timeout_ms; /* 0: none */
 	char name[RUN_NAME_MAX];
+	char template[RUN_TEMPLATE_MAX]; /* empty: base */
 };
 
 /*

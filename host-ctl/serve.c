@@ -127,6 +127,7 @@ static struct templates *make_templates(struct serve *serve, struct error *error
 			.memory_bytes = options->memory_bytes,
 			.cpus = options->cpus,
 			.rehearsals = options->rehearsals},
+		.kernel_smp = options->kernel_smp,
 		.vm = {.vmm = options->vmm,
 			.kvm = options->kvm,
 			.serial_directory = options->serial_directory,

@@ -139,10 +139,11 @@ static const struct {
 	size_t offset;
 	const char *built;     /* under the build folder; under SERVE_LIBRARY without its folder */
 	const char *built_smp; /* in place of it for VMs of several processors; NULL: the same */
-} files[4] = {
+} files[5] = {
 	{OPTION_VMM, offsetof(struct serve_options, vmm), "vmm/vmm", NULL},
 	/* The first sees one processor only, the second takes longer to boot. */
 	{OPTION_KERNEL, offsetof(struct serve_options, kernel), "kernel/vmlinux-up", "kernel/vmlinux-smp"},
+	{OPTION_KERNEL, offsetof(struct serve_options, kernel_smp), "kernel/vmlinux-smp", NULL},
 	{OPTION_INITRD, offsetof(struct serve_options, initrd), "images/initramfs.cpio", NULL},
 	{OPTION_IMAGE, offsetof(struct serve_options, image), "images/base.erofs", NULL},
 };
@@ -166,7 +167,8 @@ static void find_files(struct serve_options *options)
 	char folder[PATH_MAX];
 
 	build_folder(folder, sizeof folder);
-	for (int i = 0; i < 4; i++) {
+	options->kernel_smp = options->kernel;
+	for (int i = 0; i < 5; i++) {
 		const char **path = (const char **)((char *)options + files[i].offset);
 		bool smp = options->cpus > 1 && files[i].built_smp;
 		const char *built = smp ? files[i].built_smp : files[i].built;

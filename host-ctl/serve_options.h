@@ -36,8 +36,9 @@ struct serve_options {
 	uid_t uid_base;
 	gid_t group;
 	bool limits_required, verbose, help, cold;
-	int ready_fd; /* -1: none */
-	char found[4][PATH_MAX];
+	int ready_fd;		/* -1: none */
+	const char *kernel_smp; /* for templates of several processors; may not be there */
+	char found[5][PATH_MAX];
 };
 
 /*

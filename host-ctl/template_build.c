@@ -32,13 +32,19 @@ struct template_job {
 	struct error error;
 };
 
+static void abandon(struct template_job *job)
+{
+	if (job->folder_name[0])
+		template_store_abandon(job->store, job->folder_name);
+	job->folder_name[0] = '\0';
+}
+
 static void free_job(struct template_job *job)
 {
 	fd_close(&job->build.state);
 	fd_close(&job->build.memory);
 	fd_close(&job->folder);
-	if (job->folder_name[0])
-		template_store_abandon(job->store, job->folder_name);
+	abandon(job);
 	template_drop(job->template);
 	json_decref(job->about);
 	free(job);
@@ -51,6 +57,8 @@ static void finish(struct template_job *job)
 	if (template)
 		log_info("template %s is ready: %s in %llu ms", job->name, job->loading ? "loaded" : "built",
 			(unsigned long long)((clock_now() - job->started_ns) / CLOCK_NS_PER_MS));
+	/* Whoever is told finds nothing left. */
+	abandon(job);
 	job->events->done(job->context, template, &job->error);
 	free_job(job);
 }
@@ -59,7 +67,7 @@ static void set_failed(struct template_job *job, const char *cause)
 {
 	if (job->error.kind)
 		return;
-	error_set(&job->error, ERROR_INTERNAL, "template %s could not be %s: %s", job->name,
+	error_set(&job->error, ERROR_BUILD_FAILED, "template %s could not be %s: %s", job->name,
 		job->loading ? "loaded" : "built", cause);
 }
 

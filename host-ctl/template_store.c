@@ -277,18 +277,10 @@ json_t *template_store_names(const struct template_store *store)
 	return array;
 }
 
-int template_store_remove(struct template_store *store, const char *name, struct error *error)
+int template_store_remove(struct template_store *store, const char *name)
 {
-	struct template *template = template_store_find(store, name);
 	char aside[TEMPLATE_FOLDER_MAX];
 
-	if (template && (template->references > 1 || template->vms)) {
-		error_set(error, ERROR_CONFLICT,
-			"template %s is in use: %u VMs are of it%s; set its pool's target to 0 and end its "
-			"runs",
-			name, template->vms, template->references > 1 + template->vms ? ", and a pool" : "");
-		return -EBUSY;
-	}
 	snprintf(aside, sizeof aside, "%s%s-removed", building, name);
 	if (renameat(store->folder, name, store->folder, aside) < 0)
 		return -errno;

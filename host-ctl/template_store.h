@@ -49,7 +49,7 @@ int template_store_read(
 /* Names on the disk, sorted, as an array of JSON strings; the caller's. NULL without memory. */
 json_t *template_store_names(const struct template_store *store);
 
-/* 0, -ENOENT, or -EBUSY with *error set: it is in use. */
-int template_store_remove(struct template_store *store, const char *name, struct error *error);
+/* Removes it from the disk and from those that are loaded. 0 or -errno (-ENOENT). */
+int template_store_remove(struct template_store *store, const char *name);
 
 #endif

@@ -21,6 +21,9 @@ struct templates {
 	struct named_pool pools[TEMPLATES_POOLS_MAX]; /* the first is base's */
 	unsigned int pool_count;
 	struct template_job *job;
+	struct vm_source job_source;
+	char job_size[24];		  /* of its memory, as the vmm takes it */
+	struct templates_request request; /* events NULL: the job is our own */
 	bool job_is_fetch, stopping;
 	char job_name[TEMPLATE_NAME_MAX];
 	json_t *to_fetch; /* names of the disk, base not among them */
@@ -136,10 +139,14 @@ static void base_failed(struct templates *templates, const struct error *error);
 static void job_done(void *context, struct template *template, const struct error *error)
 {
 	struct templates *templates = context;
+	const struct templates_request request = templates->request;
 	struct pool *pool = find_pool(templates, templates->job_name);
 	bool base = is_base(templates->job_name);
 
 	templates->job = NULL;
+	templates->request = (struct templates_request){0};
+	if (request.events)
+		request.events->done(request.context, template, error);
 	if (templates->stopping) {
 		pool_emptied(templates);
 		return;
@@ -154,21 +161,32 @@ static void job_done(void *context, struct template *template, const struct erro
 	} else if (base) {
 		base_failed(templates, error);
 	}
-	if (!templates->job)
-		fetch_next(templates);
+	fetch_next(templates);
 }
 
-static const struct template_events job_events = {.done = job_done};
+static void job_output(void *context, bool is_stderr, const void *bytes, size_t length)
+{
+	const struct templates *templates = context;
+
+	if (templates->request.events && templates->request.events->output)
+		templates->request.events->output(templates->request.context, is_stderr, bytes, length);
+}
+
+static const struct template_events job_events = {.output = job_output, .done = job_done};
 
 static int begin_job(struct templates *templates, const char *name, bool fetch, struct error *error)
 {
 	const struct template_order order = {.name = name,
-		.source = &templates->config.source,
+		.source = &templates->job_source,
+		.commands = templates->request.commands,
+		.count = templates->request.count,
 		.rehearsals = templates->config.source.rehearsals,
 		.slot = TEMPLATES_SLOT};
 
 	snprintf(templates->job_name, sizeof templates->job_name, "%s", name);
 	templates->job_is_fetch = fetch;
+	if (!templates->request.events)
+		templates->job_source = templates->config.source;
 	if (fetch)
 		return template_fetch(&templates->store, &templates->config.vm, &order, &job_events,
 			templates, &templates->job, error);
@@ -196,7 +214,7 @@ static void fetch_next(struct templates *templates)
 {
 	struct error error;
 
-	while (json_array_size(templates->to_fetch)) {
+	while (!templates->job && json_array_size(templates->to_fetch)) {
 		json_t *name = json_incref(json_array_get(templates->to_fetch, 0));
 		int status;
 
@@ -288,6 +306,152 @@ struct pool *templates_pool(struct templates *templates, const char *name, struc
 	pool_set_template(pool, template);
 	pool_start(pool);
 	return pool;
+}
+
+static int refuse_busy(const struct templates *templates, struct error *error)
+{
+	return error_set(error, ERROR_CONFLICT,
+		"template %s is being %s, and one is made at a time: try again when it is done",
+		templates->job_name, templates->job_is_fetch ? "loaded" : "built");
+}
+
+static void set_job_source(struct templates *templates, const struct templates_request *request)
+{
+	struct vm_source *source = &templates->job_source;
+
+	*source = templates->config.source;
+	if (request->image)
+		source->image = (struct vm_file){request->image, request->image};
+	if (request->memory_bytes)
+		source->memory_bytes = request->memory_bytes;
+	if (request->cpus)
+		source->cpus = request->cpus;
+	if (source->cpus > 1)
+		source->kernel = (struct vm_file){templates->config.kernel_smp, templates->config.kernel_smp};
+	snprintf(templates->job_size, sizeof templates->job_size, "%lluM",
+		(unsigned long long)(source->memory_bytes >> 20));
+	source->size = templates->job_size;
+}
+
+int templates_build(struct templates *templates, const struct templates_request *request, struct error *error)
+{
+	if (templates->config.cold)
+		return error_set(error, ERROR_CONFLICT,
+			"this daemon has no templates: start it without --cold to build some");
+	if (is_base(request->name))
+		return error_set(error, ERROR_CONFLICT,
+			"%s is the daemon's own, built at its start from what that is told: give another "
+			"name",
+			TEMPLATE_BASE);
+	if (templates->stopping)
+		return error_set(error, ERROR_NOT_READY, "the daemon is stopping: try again when it is back");
+	if (templates->job)
+		return refuse_busy(templates, error);
+	set_job_source(templates, request);
+	templates->request = *request;
+	if (begin_job(templates, request->name, false, error) == 0)
+		return 0;
+	templates->request = (struct templates_request){0};
+	return -1;
+}
+
+void templates_cancel(struct templates *templates, const void *context, const char *cause)
+{
+	if (templates->job && templates->request.context == context)
+		template_job_cancel(templates->job, cause);
+}
+
+static struct named_pool *entry_of(struct templates *templates, const char *name)
+{
+	for (unsigned int i = 0; i < templates->pool_count; i++)
+		if (!strcmp(templates->pools[i].name, name))
+			return &templates->pools[i];
+	return NULL;
+}
+
+static int refuse_use(const char *name, const struct pool *pool, struct error *error)
+{
+	struct metrics_gauges now;
+
+	pool_read_gauges(pool, &now);
+	return error_set(error, ERROR_CONFLICT,
+		"template %s is in use: its pool has the target %u, %u VMs are of it, %u runs wait: set the "
+		"target to 0 and let the runs end",
+		name, now.target, now.warm + now.starting + now.busy + now.ending, now.queued);
+}
+
+int templates_remove(struct templates *templates, const char *name, struct error *error)
+{
+	struct named_pool *entry = entry_of(templates, name);
+	struct metrics_gauges now = {0};
+	int status;
+
+	if (templates->job && !strcmp(templates->job_name, name))
+		return refuse_busy(templates, error);
+	if (entry)
+		pool_read_gauges(entry->pool, &now);
+	if (entry && (entry == templates->pools || now.target || now.queued || !pool_is_empty(entry->pool)))
+		return refuse_use(name, entry->pool, error);
+	status = templates->store.folder < 0 ? -ENOENT : template_store_remove(&templates->store, name);
+	if (status == -ENOENT)
+		return error_set(error, ERROR_NOT_FOUND, "there is no template %.64s", name);
+	if (status)
+		return error_set(
+			error, ERROR_INTERNAL, "cannot remove template %.64s: %s", name, strerror(-status));
+	if (entry) {
+		pool_destroy(entry->pool);
+		*entry = templates->pools[--templates->pool_count];
+	}
+	return 0;
+}
+
+json_t *template_to_json(const struct templates *templates, const char *name, struct error *error)
+{
+	const struct template *loaded = template_store_find(&templates->store, name);
+	json_t *about = NULL;
+	int folder = -1, status = -ENOENT;
+
+	if (templates->store.folder >= 0 && template_name_is_valid(name))
+		status = template_store_read(&templates->store, name, &folder, &about, error);
+	fd_close(&folder);
+	if (status == -ENOENT)
+		error_set(error, ERROR_NOT_FOUND, "there is no template %.64s", name);
+	if (status)
+		return NULL;
+	json_object_set_new(about, "loaded", json_boolean(loaded != NULL));
+	json_object_set_new(about, "vms", json_integer(loaded ? loaded->vms : 0));
+	return about;
+}
+
+json_t *templates_to_json(const struct templates *templates, struct error *error)
+{
+	json_t *list = json_array(), *names, *name;
+	size_t i;
+
+	names = templates->store.folder >= 0 ? template_store_names(&templates->store) : json_array();
+	json_array_foreach(names, i, name)
+	{
+		json_t *about = template_to_json(templates, json_string_value(name), error);
+
+		/* One that is damaged is there all the same. */
+		if (!about)
+			about = json_pack(
+				"{s:O,s:b,s:s}", "name", name, "loaded", 0, "fault", error->message);
+		json_array_append_new(list, about);
+	}
+	json_decref(names);
+	if (!list)
+		error_set(error, ERROR_INTERNAL, "out of memory for the list");
+	return list ? json_pack("{s:o}", "templates", list) : NULL;
+}
+
+json_t *templates_pools_to_json(const struct templates *templates)
+{
+	json_t *list = json_array();
+
+	for (unsigned int i = 0; i < templates->pool_count; i++)
+		json_array_append_new(list, pool_to_json(templates->pools[i].pool));
+	return json_pack("{s:o}", "pools", list);
 }
 
 void templates_read_gauges(const struct templates *templates, struct metrics_gauges *gauges)

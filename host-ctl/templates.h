@@ -6,6 +6,9 @@
  * ones, built otherwise; then the others of the disk. The pool of `base` starts with it; when it cannot be
  * made, that pool boots its VMs (templates_ill_reason says why). A template that is not loaded (its image
  * changed, this CPU is another) stays on the disk and can be built again or removed.
+ *
+ * One that is built anew takes effect in its pool for VMs that start from then on. One is in use, and cannot
+ * be removed, while a VM is of it or its pool has a target.
  */
 #ifndef HOST_CTL_TEMPLATES_H
 #define HOST_CTL_TEMPLATES_H
@@ -23,6 +26,7 @@ struct templates_config {
 	bool cold; /* no templates at all: the first pool boots its VMs */
 	struct vm_config vm;
 	struct vm_source source; /* of base */
+	const char *kernel_smp;	 /* in place of its kernel for several processors */
 	unsigned int target, starts_max, queue_max, vms_max;
 };
 
@@ -48,6 +52,31 @@ bool templates_are_empty(const struct templates *templates);
 struct pool *templates_pool(struct templates *templates, const char *name, struct error *error);
 /* The pool of base. */
 struct pool *templates_base_pool(struct templates *templates);
+
+/*
+ * Builds one, or builds it anew. name, image, commands: in `request`, which is kept until done was called;
+ * image NULL, memory_bytes 0, cpus 0: as base. 0, or -1 with *error set: invalid, or conflict while a build
+ * or a load is under way.
+ */
+struct templates_request {
+	const char *name, *image;
+	uint64_t memory_bytes;
+	unsigned int cpus, count;
+	const char *const *commands;
+	const struct template_events *events;
+	void *context;
+};
+int templates_build(
+	struct templates *templates, const struct templates_request *request, struct error *error);
+/* Ends the build that this context asked for: done is still called. */
+void templates_cancel(struct templates *templates, const void *context, const char *cause);
+/* 0, or -1 with *error set: not_found, or conflict: it is in use. */
+int templates_remove(struct templates *templates, const char *name, struct error *error);
+/* Each the caller's; NULL with *error set. */
+json_t *templates_to_json(const struct templates *templates, struct error *error);
+json_t *template_to_json(const struct templates *templates, const char *name, struct error *error);
+/* Of every pool, base's first. NULL without memory. */
+json_t *templates_pools_to_json(const struct templates *templates);
 
 /* Sums over all pools. */
 void templates_read_gauges(const struct templates *templates, struct metrics_gauges *gauges);

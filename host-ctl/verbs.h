@@ -9,12 +9,14 @@
 /* The command's exit status; see cmd_result.h. 141 when the reader of the output is gone. */
 int cmd_run(int argc, char **argv);
 int cmd_pool(int argc, char **argv);
+int cmd_template(int argc, char **argv);
 int cmd_version(int argc, char **argv);
 int cmd_control(int argc, char **argv);
 /* 0: sound; 1: something fails. */
 int cmd_doctor(int argc, char **argv);
 
 /* The usage texts that `host-ctl help VERB` and `host-ctl VERB --help` print. */
-extern const char run_usage[], pool_usage[], version_usage[], doctor_usage[], control_usage[];
+extern const char run_usage[], pool_usage[], template_usage[], version_usage[], doctor_usage[],
+	control_usage[];
 
 #endif

@@ -459,6 +459,16 @@ static void run_started(
 	}
 }
 
+/* A line of a shell's: a command and one argument, which is the rest. */
+static void split_line(char *line, char *command, size_t size, char **rest, uint32_t *count)
+{
+	size_t length = strcspn(line, " ");
+
+	snprintf(command, size, "%.*s", (int)length, line);
+	*count = line[length] ? 2 : 1;
+	*rest = line + length + (line[length] != '\0');
+}
+
 static void serve_session(struct fake *fake)
 {
 	struct agent_new_view view;
@@ -466,7 +476,7 @@ static void serve_session(struct fake *fake)
 	struct frame frame;
 	const char *why;
 	char command[64];
-	char *strings;
+	char *strings, *next;
 
 	if (frame_reader_init(&reader, AGENT_FRAME_MAX))
 		fail("memory");
@@ -478,10 +488,15 @@ static void serve_session(struct fake *fake)
 	if (!strings)
 		fail("memory");
 	memcpy(strings, view.strings, view.fixed.strings_length);
-	snprintf(command, sizeof command, "%s", strings);
+	next = strings + strlen(strings) + 1;
+	if (!strcmp(strings, "sh") && !(view.fixed.flags & AGENT_NEW_STDIN)) {
+		split_line(next + strlen(next) + 1, command, sizeof command, &next, &view.fixed.argc);
+	} else {
+		snprintf(command, sizeof command, "%s", strings);
+	}
 	if (!run_unstarted(fake, command)) {
 		put_started(fake);
-		run_started(fake, command, strings + strlen(strings) + 1, view.fixed.argc - 1, &reader);
+		run_started(fake, command, next, view.fixed.argc - 1, &reader);
 	}
 	free(strings);
 	frame_reader_finish(&reader);

@@ -279,6 +279,263 @@ static void test_runs_wait_for_the_build(void **state)
 	remove_state(&daemon);
 }
 
+/* --- the API --- */
+
+static void expect_error(const struct daemon *daemon, const char *method, const char *path, const char *body,
+	const char *code, const char *message)
+{
+	struct answer answer;
+
+	call(daemon, method, path, body, &answer);
+	assert_string_equal(error_member(&answer, "message"), message);
+	assert_string_equal(error_member(&answer, "code"), code);
+	answer_finish(&answer);
+}
+
+static void build(const struct daemon *daemon, const char *body)
+{
+	struct answer answer;
+
+	call(daemon, "POST", "/v1/templates", body, &answer);
+	if (answer.status != 200)
+		print_message("%s", answer.body);
+	assert_int_equal(answer.status, 200);
+	answer_finish(&answer);
+}
+
+static void remove_template(const struct daemon *daemon, const char *name, int wanted)
+{
+	char path[128];
+	struct answer answer;
+
+	snprintf(path, sizeof path, "/v1/templates/%s", name);
+	call(daemon, "DELETE", path, NULL, &answer);
+	assert_int_equal(answer.status, wanted);
+	answer_finish(&answer);
+}
+
+static long number_at(
+	const struct daemon *daemon, const char *path, const char *list, size_t index, const char *name)
+{
+	struct answer answer;
+	long number;
+
+	call(daemon, "GET", path, NULL, &answer);
+	assert_int_equal(answer.status, 200);
+	number = (long)json_integer_value(
+		json_object_get(json_array_get(json_object_get(answer.json, list), index), name));
+	answer_finish(&answer);
+	return number;
+}
+
+static void await_other_pool(const struct daemon *daemon, const char *name, long wanted)
+{
+	long number = -1;
+
+	for (int waited = 0; waited < WAIT_MS && number != wanted; waited += POLL_MS) {
+		number = number_at(daemon, "/v1/pools", "pools", 1, name);
+		sleep_ms(number == wanted ? 0 : POLL_MS);
+	}
+	assert_int_equal(number, wanted);
+}
+
+static void test_templates_are_built_listed_used_and_removed(void **state)
+{
+	struct daemon daemon;
+	struct answer answer;
+
+	(void)state;
+	start_with_templates(&daemon, "boot");
+	call(&daemon, "POST", "/v1/templates",
+		"{\"name\":\"tools\",\"mem\":\"64M\",\"run\":[\"echo one\",\"both\"]}", &answer);
+	assert_int_equal(answer.status, 200);
+	assert_string_equal(
+		member(&answer, "stdout"), "{\"data\":\"one\\nout\\n\",\"bytes\":8,\"dropped\":0}");
+	assert_string_equal(member(&answer, "stderr"), "{\"data\":\"err\\n\",\"bytes\":4,\"dropped\":0}");
+	answer_finish(&answer);
+	call(&daemon, "GET", "/v1/templates/tools", NULL, &answer);
+	assert_int_equal(answer.status, 200);
+	assert_string_equal(member(&answer, "name"), "\"tools\"");
+	assert_string_equal(member(&answer, "loaded"), "true");
+	assert_string_equal(member(&answer, "memory_bytes"), "4096");
+	answer_finish(&answer);
+	call(&daemon, "GET", "/v1/templates", NULL, &answer);
+	assert_int_equal(json_array_size(json_object_get(answer.json, "templates")), 2);
+	answer_finish(&answer);
+	/* A miss is a clone made on request. */
+	run_command(&daemon, "{\"argv\":[\"echo\",\"a\"],\"template\":\"tools\"}", &answer);
+	assert_int_equal(answer.status, 200);
+	assert_string_equal(member(&answer, "warm"), "false");
+	answer_finish(&answer);
+	call(&daemon, "PUT", "/v1/pool", "{\"template\":\"tools\",\"target\":1}", &answer);
+	assert_int_equal(answer.status, 200);
+	answer_finish(&answer);
+	await_other_pool(&daemon, "warm", 1);
+	run_command(&daemon, "{\"argv\":[\"echo\",\"a\"],\"template\":\"tools\"}", &answer);
+	assert_string_equal(member(&answer, "warm"), "true");
+	answer_finish(&answer);
+	remove_template(&daemon, "tools", 409);
+	call(&daemon, "PUT", "/v1/pool", "{\"template\":\"tools\",\"target\":0}", &answer);
+	answer_finish(&answer);
+	await_other_pool(&daemon, "warm", 0);
+	for (int waited = 0; number_at(&daemon, "/v1/templates", "templates", 1, "vms") && waited < WAIT_MS;
+		waited += POLL_MS)
+		sleep_ms(POLL_MS);
+	remove_template(&daemon, "tools", 200);
+	remove_template(&daemon, "tools", 404);
+	expect_error(&daemon, "POST", "/v1/run", "{\"argv\":[\"echo\"],\"template\":\"tools\"}", "not_found",
+		"there is no template tools: see `host-ctl template list`, or build it");
+	daemon_stop(&daemon);
+	remove_state(&daemon);
+}
+
+static void test_a_rebuilt_template_replaces_its_clones(void **state)
+{
+	struct daemon daemon;
+	struct answer answer;
+
+	(void)state;
+	start_with_templates(&daemon, "boot");
+	build(&daemon, "{\"name\":\"tools\"}");
+	call(&daemon, "PUT", "/v1/pool", "{\"template\":\"tools\",\"target\":2}", &answer);
+	answer_finish(&answer);
+	await_other_pool(&daemon, "warm", 2);
+	for (int i = 0; i < 3; i++) {
+		build(&daemon, "{\"name\":\"tools\",\"run\":[\"echo again\"]}");
+		run_command(&daemon, "{\"argv\":[\"echo\",\"a\"],\"template\":\"tools\"}", &answer);
+		assert_int_equal(answer.status, 200);
+		answer_finish(&answer);
+	}
+	await_other_pool(&daemon, "starting", 0);
+	await_other_pool(&daemon, "warm", 2);
+	/* All warm ones are of the last one, which counts only its own. */
+	for (int waited = 0; number_at(&daemon, "/v1/templates", "templates", 1, "vms") != 2;
+		waited += POLL_MS) {
+		assert_true(waited < WAIT_MS);
+		sleep_ms(POLL_MS);
+	}
+	assert_int_equal(number_at(&daemon, "/v1/pools", "pools", 1, "warm_lost"), 0);
+	call(&daemon, "PUT", "/v1/pool", "{\"template\":\"tools\",\"target\":0}", &answer);
+	answer_finish(&answer);
+	for (int waited = 0; number_at(&daemon, "/v1/templates", "templates", 1, "vms") && waited < WAIT_MS;
+		waited += POLL_MS)
+		sleep_ms(POLL_MS);
+	remove_template(&daemon, "tools", 200);
+	daemon_stop(&daemon);
+	remove_state(&daemon);
+}
+
+static void test_a_failing_command_fails_the_build(void **state)
+{
+	static const struct {
+		const char *body, *message;
+	} cases[] = {
+		{"{\"name\":\"x\",\"run\":[\"both\",\"exit 3\"]}",
+			"template x could not be built: command 2 ('exit 3') exited with status 3"},
+		{"{\"name\":\"x\",\"run\":[\"signal 11\"]}",
+			"template x could not be built: command 1 ('signal 11') was ended by signal 11 "
+			"(Segmentation fault)"},
+		{"{\"name\":\"x\",\"run\":[\"no-such-command\"]}",
+			"template x could not be built: command 1 ('no-such-command') could not start: No "
+			"such "
+			"file "
+			"or directory"},
+		{"{\"name\":\"x\",\"run\":[\"bad-offset\"]}",
+			"template x could not be built: the agent sent a malformed STDOUT of command 1 "
+			"('bad-offset')"},
+		{"{\"name\":\"x\",\"run\":[\"panic\"]}",
+			"template x could not be built: the guest's kernel panicked: pvpanic"},
+		{"{\"name\":\"x\",\"run\":[\"refuse\"]}",
+			"template x could not be built: the agent refused command 1 ('refuse')"},
+	};
+	struct daemon daemon;
+
+	(void)state;
+	start_with_templates(&daemon, "boot");
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+		expect_error(
+			&daemon, "POST", "/v1/templates", cases[i].body, "build_failed", cases[i].message);
+	assert_int_equal(count_templates(&daemon, ""), 3);
+	expect_health(&daemon, 200, NULL);
+	daemon_stop(&daemon);
+	remove_state(&daemon);
+}
+
+static void test_bad_requests_are_refused_by_name(void **state)
+{
+	static const struct {
+		const char *method, *path, *body, *code, *message;
+	} cases[] = {
+		{"POST", "/v1/templates", "[]", "invalid", "the body is not a JSON object"},
+		{"POST", "/v1/templates", "{\"nam\":\"x\"}", "invalid",
+			"unknown field \"nam\" in the request"},
+		{"POST", "/v1/templates", "{\"name\":\"../x\"}", "invalid",
+			"name is not the name of a template: 1 to 63 of a-z, 0-9, '.', '_' and '-', a letter "
+			"or "
+			"digit first"},
+		{"POST", "/v1/templates", "{\"name\":\"x\",\"mem\":\"31M\"}", "invalid",
+			"mem is not a size from 32M to 511G in whole MiB, as a string"},
+		{"POST", "/v1/templates", "{\"name\":\"x\",\"cpus\":9}", "invalid",
+			"cpus is not a whole number from 1 to 8"},
+		{"POST", "/v1/templates", "{\"name\":\"x\",\"image\":\"base\"}", "invalid",
+			"image is not an absolute path"},
+		{"POST", "/v1/templates", "{\"name\":\"x\",\"image\":\"/none\"}", "invalid",
+			"the image /none cannot be found: No such file or directory"},
+		{"POST", "/v1/templates", "{\"name\":\"x\",\"run\":[\"\"]}", "invalid",
+			"run[0] is not a command line"},
+		{"POST", "/v1/templates", "{\"name\":\"base\"}", "conflict",
+			"base is the daemon's own, built at its start from what that is told: give another "
+			"name"},
+		{"GET", "/v1/templates/none", NULL, "not_found", "there is no template none"},
+		{"GET", "/v1/templates/..", NULL, "not_found", "there is no template .."},
+		{"PUT", "/v1/templates", NULL, "method_not_allowed",
+			"/v1/templates takes POST and GET, not PUT"},
+		{"PUT", "/v1/pool", "{\"template\":\"base\"}", "invalid",
+			"target is not a whole number from 0 to 64"},
+		{"PUT", "/v1/pool", "{\"template\":\"none\",\"target\":1}", "not_found",
+			"there is no template none: see `host-ctl template list`, or build it"},
+		{"DELETE", "/v1/templates/base", NULL, "conflict",
+			"template base is in use: its pool has the target 2, 2 VMs are of it, 0 runs wait: "
+			"set "
+			"the target to 0 and let the runs end"},
+	};
+	struct daemon daemon;
+
+	(void)state;
+	start_with_templates(&daemon, "boot");
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+		expect_error(&daemon, cases[i].method, cases[i].path, cases[i].body, cases[i].code,
+			cases[i].message);
+	daemon_stop(&daemon);
+	remove_state(&daemon);
+}
+
+static void test_a_client_that_leaves_ends_its_build(void **state)
+{
+	struct daemon daemon;
+	int client;
+
+	(void)state;
+	start_with_templates(&daemon, "boot");
+	client = client_open(&daemon);
+	client_request(client, "POST", "/v1/templates", "", "{\"name\":\"x\",\"run\":[\"started-sleep\"]}");
+	for (int waited = 0; count_templates(&daemon, ".building-x-") != 1; waited += POLL_MS) {
+		assert_true(waited < WAIT_MS);
+		sleep_ms(POLL_MS);
+	}
+	expect_error(&daemon, "POST", "/v1/templates", "{\"name\":\"y\"}", "conflict",
+		"template x is being built, and one is made at a time: try again when it is done");
+	close(client);
+	for (int waited = 0; count_templates(&daemon, ".building-x-"); waited += POLL_MS) {
+		assert_true(waited < WAIT_MS);
+		sleep_ms(POLL_MS);
+	}
+	assert_int_equal(count_templates(&daemon, ""), 3);
+	expect_echo(&daemon);
+	daemon_stop(&daemon);
+	remove_state(&daemon);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -289,6 +546,11 @@ int main(void)
 		cmocka_unit_test(test_a_daemon_killed_during_a_build_leaves_nothing_for_long),
 		cmocka_unit_test(test_a_stop_during_a_build_leaves_nothing),
 		cmocka_unit_test(test_runs_wait_for_the_build),
+		cmocka_unit_test(test_templates_are_built_listed_used_and_removed),
+		cmocka_unit_test(test_a_rebuilt_template_replaces_its_clones),
+		cmocka_unit_test(test_a_failing_command_fails_the_build),
+		cmocka_unit_test(test_bad_requests_are_refused_by_name),
+		cmocka_unit_test(test_a_client_that_leaves_ends_its_build),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
