@@ -11,11 +11,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { WAITERS_MAX = CONTROL_PENDING_MAX + 8 };
+enum { WAITERS_MAX = CONTROL_PENDING_MAX + 8, FDS_LIMIT = 128 };
 
 /* A machine whose operations end when the test says so. */
 struct machine {
@@ -735,6 +736,47 @@ static void a_path_serves_one_peer_after_another(void **state)
 	assert_int_equal(rmdir(folder), 0);
 }
 
+/* As a guest does that opens connections until there are no more fds. */
+static void take_every_fd(int fds[FDS_LIMIT], unsigned *count)
+{
+	while (*count < FDS_LIMIT && (fds[*count] = dup(STDIN_FILENO)) >= 0)
+		++*count;
+	assert_int_equal(errno, EMFILE);
+}
+
+static void the_next_peer_has_an_fd_whatever_is_open(void **state)
+{
+	struct machine machine = {.loop = loop_create(), .state = VMM_STATE_RUNNING, .peer = -1};
+	char folder[] = "/tmp/control-XXXXXX", path[64];
+	struct rlimit before, limit;
+	int fds[FDS_LIMIT], first;
+	unsigned count = 0;
+
+	(void)state;
+	assert_non_null(mkdtemp(folder));
+	snprintf(path, sizeof(path), "%s/s", folder);
+	assert_int_equal(control_create(path, machine.loop, &ops, &machine, &machine.control), 0);
+	first = open_peer(path);
+	turn(&machine);
+	machine.peer = open_peer(path);
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+	limit = (struct rlimit){.rlim_cur = FDS_LIMIT, .rlim_max = before.rlim_max};
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+	fd_close(&first);
+	take_every_fd(fds, &count);
+	assert_int_equal(loop_turn(machine.loop, 0), 0);
+	take_every_fd(fds, &count);
+	turn(&machine);
+	expect_state(&machine, VMM_STATE_RUNNING);
+	while (count > 0)
+		close(fds[--count]);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+	control_destroy(machine.control);
+	fd_close(&machine.peer);
+	loop_destroy(machine.loop);
+	assert_int_equal(rmdir(folder), 0);
+}
+
 static void a_peer_that_came_before_us_is_greeted(void **state)
 {
 	struct machine machine = {.loop = loop_create(), .state = VMM_STATE_STARTING};
@@ -810,6 +852,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(what_waits_outlives_its_peer, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(the_end_answers_what_waits, set_up, tear_down),
 		cmocka_unit_test(a_path_serves_one_peer_after_another),
+		cmocka_unit_test(the_next_peer_has_an_fd_whatever_is_open),
 		cmocka_unit_test(a_peer_that_came_before_us_is_greeted),
 		cmocka_unit_test(other_files_are_refused),
 	};
