@@ -193,8 +193,9 @@ static int open_tap(struct call *call, const char *name)
 	memcpy(request.ifr_name, name, strlen(name));
 	fd = open(TAP_DEVICE, O_RDWR | O_NONBLOCK | O_CLOEXEC);
 	if (fd < 0) {
-		client_error_set(&call->error, "io", "cannot open " TAP_DEVICE ": %s; load the module tun",
-			strerror(errno));
+		client_error_set(&call->error, errno == EACCES ? "denied" : "io",
+			"cannot open " TAP_DEVICE ": %s; %s", strerror(errno),
+			errno == EACCES ? "be root, or change its mode" : "load the module tun");
 		return -1;
 	}
 	if (ioctl(fd, TUNSETIFF, &request) == 0)

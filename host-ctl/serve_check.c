@@ -5,9 +5,11 @@
 #include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stddef.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/sysinfo.h>
 #include <unistd.h>
 
 enum want {
@@ -107,6 +109,23 @@ static int check_kvm(const char *path, struct error *error)
 		strerror(number));
 }
 
+/* A VM that wants more than that is refused by its vmm; here once, and not at each start. */
+static int check_memory(uint64_t wanted, struct error *error)
+{
+	struct sysinfo host;
+	uint64_t memory;
+
+	if (sysinfo(&host) < 0)
+		return 0;
+	memory = (uint64_t)host.totalram * host.mem_unit;
+	if (wanted <= memory)
+		return 0;
+	return error_set(error, ERROR_INVALID,
+		"--mem of %" PRIu64 "M for each VM is more than the %" PRIu64
+		"M that this host has: give less",
+		wanted >> 20, memory >> 20);
+}
+
 static int check_serial_directory(const char *path, struct error *error)
 {
 	struct stat status;
@@ -136,6 +155,8 @@ int serve_check(const struct serve_options *options, struct error *error)
 	for (int i = 0; i < CHECKS; i++)
 		if (check_file(&checks[i], options, error))
 			return -1;
+	if (check_memory(options->memory_bytes, error))
+		return -1;
 	if (check_kvm(options->kvm, error))
 		return -1;
 	return options->serial_directory ? check_serial_directory(options->serial_directory, error) : 0;

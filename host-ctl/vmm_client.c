@@ -76,7 +76,8 @@ static int receive(
 	size_t count = IO_FDS_MAX;
 	ssize_t got;
 
-	if (poll(&pollfd, 1, now < until_ms ? (int)(until_ms - now) : 0) <= 0)
+	/* Over is over: one that sends without an end is not listened to any longer. */
+	if (now >= until_ms || poll(&pollfd, 1, (int)(until_ms - now)) <= 0)
 		return 0;
 	got = io_receive_fds(client->fd, message, sizeof(*message), fds, &count);
 	for (size_t i = 0; got > 0 && i < count; i++)

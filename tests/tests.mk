@@ -37,8 +37,10 @@ CHECK_NEEDS += $(BUILD)/tsan/tests/unit/vmm_smp
 .PHONY: check-unit unit
 unit: $(UNIT_BINS)
 ## make check-unit  the unit tests, under ASan and UBSan (UNIT=name runs one)
-check-unit: unit
-	@for t in $(filter %$(UNIT),$(UNIT_BINS)); do echo "== $$t"; timeout 120 $$t; done
+UNIT_CHOSEN = $(filter %$(UNIT),$(UNIT_BINS))
+check-unit: $(UNIT_CHOSEN)
+	@[ -n '$(UNIT_CHOSEN)' ] || { echo "check-unit: no test in tests/unit has a name that ends in '$(UNIT)'" >&2; exit 2; }
+	@for t in $(UNIT_CHOSEN); do echo "== $$t"; timeout 120 $$t; done
 
 # What the suites run, beyond the programs and the unit tests; fragments add to it.
 CHECK_NEEDS += $(ALL) $(UNIT_BINS) kernel images lab-prepare

@@ -56,15 +56,27 @@ static int check_count(const struct config_option *option, unsigned count, char 
 		option->name, option->most);
 }
 
+/* No option: a word that follows an option whose value stands behind a '=' may have been meant as that. */
+static int refuse_word(const struct config_option *before, const char *word, char *error)
+{
+	if (before != NULL && before->value_optional && word[0] != '-')
+		return config_refuse(error,
+			CONFIG_SHOWN " is not an option; as the value of --%s write --%s=" CONFIG_SHOWN, word,
+			before->name, before->name, word);
+	return config_refuse(error, CONFIG_SHOWN " is not an option; vmm --help lists them", word);
+}
+
 static int take_words(int argc, char *const argv[], struct config *config, unsigned *counts, char *error)
 {
-	for (int i = 1; i < argc && config->action == CONFIG_RUN; i++) {
-		const char *value = NULL, *word = argv[i];
-		const struct config_option *option = find_option(word, &value);
+	const struct config_option *option = NULL;
 
+	for (int i = 1; i < argc && config->action == CONFIG_RUN; i++) {
+		const struct config_option *before = option;
+		const char *value = NULL, *word = argv[i];
+
+		option = find_option(word, &value);
 		if (option == NULL)
-			return config_refuse(
-				error, CONFIG_SHOWN " is not an option; vmm --help lists them", word);
+			return refuse_word(before, word, error);
 		if (check_count(option, ++counts[option - config_options], error) < 0 ||
 			find_value(option, argc, argv, &i, &value, error) < 0 ||
 			option->take(option, config, value, error) < 0)

@@ -51,6 +51,14 @@ static int take_mac(struct config_net *net, const char *text, char *error)
 	return 0;
 }
 
+/* What Linux takes for one; '%' it takes for a template. */
+static bool can_be_interface(const char *name)
+{
+	if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
+		return false;
+	return name[strcspn(name, "/:% \t\n\v\f\r")] == '\0';
+}
+
 static int take_tap(const struct config_option *option, struct config_net *net, const char *value,
 	size_t length, char *error)
 {
@@ -64,10 +72,21 @@ static int take_tap(const struct config_option *option, struct config_net *net, 
 	if (length == strlen("none") && memcmp(value, "none", length) == 0)
 		return 0;
 	memcpy(net->tap, value, length);
-	if (config_file_number(net->tap) != -EINVAL)
+	switch (config_file_number(net->tap)) {
+	case -EINVAL:
+		return config_refuse(error,
+			"--net: " CONFIG_SHOWN " is not a file descriptor; write fd: and its number",
+			net->tap);
+	case -ENOENT:
+		if (!can_be_interface(net->tap))
+			return config_refuse(error,
+				"--net: " CONFIG_SHOWN
+				" cannot be the name of an interface; give a tap's, such as tap0",
+				net->tap);
 		return 0;
-	return config_refuse(error,
-		"--net: " CONFIG_SHOWN " is not a file descriptor; write fd: and its number", net->tap);
+	default:
+		return 0;
+	}
 }
 
 int config_take_net(const struct config_option *option, struct config *config, const char *value, char *error)

@@ -4,6 +4,7 @@
 #include "common/log.h"
 #include "common/unix_socket.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,9 +29,17 @@ struct control {
 	void *context;
 	char *path;	    /* made by us, NULL: not */
 	int listener, peer; /* -1: none */
+	int spare;	    /* keeps a number free for the next peer, whatever the guest has open; -1: none */
 	struct loop_source *listener_source, *peer_source;
 	struct pending pending[CONTROL_PENDING_MAX];
 };
+
+/* While there is no peer. */
+static void keep_spare(struct control *control)
+{
+	if (control->listener >= 0 && control->spare < 0)
+		control->spare = fcntl(control->listener, F_DUPFD_CLOEXEC, 0);
+}
 
 static void drop_peer(struct control *control)
 {
@@ -39,6 +48,7 @@ static void drop_peer(struct control *control)
 	loop_remove(control->peer_source);
 	control->peer_source = NULL;
 	fd_close(&control->peer);
+	keep_spare(control);
 	for (unsigned i = 0; i < CONTROL_PENDING_MAX; i++) {
 		control->pending[i].orphaned = true;
 		fd_close(&control->pending[i].fd);
@@ -326,12 +336,15 @@ static void handle_listener(void *context, uint32_t events)
 	int fd, r;
 
 	(void)events;
-	fd = control->peer < 0 ? accept4(control->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK) : -1;
-	if (fd < 0)
+	if (control->peer >= 0)
 		return;
-	r = greet_peer(control, fd);
+	fd_close(&control->spare);
+	fd = accept4(control->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	r = fd < 0 ? 0 : greet_peer(control, fd);
 	if (r < 0)
 		log_warn("control: a peer is turned away: %s", strerror(-r));
+	if (control->peer < 0)
+		keep_spare(control);
 }
 
 static int get_option(int fd, int option, int *value)
@@ -401,7 +414,7 @@ int control_create(const char *path, struct loop *loop, const struct control_ops
 	control->loop = loop;
 	control->ops = ops;
 	control->context = context;
-	control->listener = control->peer = -1;
+	control->listener = control->peer = control->spare = -1;
 	for (unsigned i = 0; i < CONTROL_PENDING_MAX; i++)
 		control->pending[i].fd = -1;
 	if (strncmp(path, "fd:", 3) == 0) {
@@ -427,6 +440,7 @@ void control_destroy(struct control *control)
 	drop_peer(control);
 	loop_remove(control->listener_source);
 	fd_close(&control->listener);
+	fd_close(&control->spare);
 	if (control->path)
 		unlink(control->path);
 	free(control->path);

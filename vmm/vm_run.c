@@ -117,7 +117,9 @@ static void get_status(void *context, enum vmm_state *state, uint64_t *exits, ui
 	*state = vm->state;
 	*exits = stats_exits(&vm->stats);
 	*guest_cpu_ns = vm->stats.booted.cpu_ns;
-	for (unsigned i = 0; *guest_cpu_ns == 0 && i < vm->vcpu_count; i++)
+	if (*guest_cpu_ns > 0)
+		return;
+	for (unsigned i = 0; i < vm->vcpu_count; i++)
 		*guest_cpu_ns += vcpu_cpu_ns(&vm->vcpus[i]);
 }
 

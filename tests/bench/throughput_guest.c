@@ -151,6 +151,8 @@ static int prepare_disk(struct disk *disk, const struct test *test)
 		return -errno;
 	memset(memory, 'x', (size_t)test->size * test->depth);
 	disk->requests_max = bytes / test->size;
+	if (disk->requests_max == 0)
+		return -ENOSPC;
 	if (syscall(SYS_io_setup, test->depth, &disk->aio) < 0)
 		return -errno;
 	for (uint32_t i = 0; i < test->depth; i++)

@@ -12,5 +12,5 @@ $(FIRST_BYTE): $(BUILD)/host/tests/bench/first_byte.o $(BUILD)/host/host-ctl/cli
 run:
 	@$(MAKE) --no-print-directory deps
 	@$(MAKE) --no-print-directory -j$$(nproc) run-built
-run-built: $(ALL) kernel images $(FIRST_BYTE)
+run-built: $(ALL) $(BUILD)/kernel/vmlinux-up images $(FIRST_BYTE)
 	@tests/demo/run $(BUILD)

@@ -4,6 +4,8 @@ FUZZ_SRCS    := $(wildcard tests/fuzz/*.c)
 FUZZ_TARGETS := $(FUZZ_SRCS:tests/fuzz/%.c=%)
 FUZZ_SUPPORT := fuzz.c
 FUZZ_SUPPORT_vmm := driver.c
+FUZZ_SUPPORT_guest := fake_children.c fake_time.c
+FUZZ_SUPPORT_hostctl := fake_process.c fake_time.c
 LINT_SRCS    += $(FUZZ_SRCS) $(wildcard tests/fuzz/support/*.c)
 
 # Three builds of each: for libFuzzer; with any compiler for its corpus; and to measure what that reaches.
@@ -13,8 +15,13 @@ COVERAGE    := -fprofile-instr-generate -fcoverage-mapping
 $(eval $(call rules_for,fuzz,clang,$(FUZZ_CFLAGS)))
 $(eval $(call rules_for,fuzz-coverage,clang,$(BASE_CFLAGS) -O1 -g $(FUZZ_SAN) $(COVERAGE)))
 
-# What a target replaces, by the linker.
+# What targets replace, by the linker.
+comma := ,
 FUZZ_WRAP := -Wl,--wrap=epoll_wait
+FUZZ_WRAP_time := $(addprefix -Wl$(comma)--wrap=,timerfd_create timerfd_settime)
+FUZZ_WRAP_guest := $(FUZZ_WRAP_time) $(addprefix -Wl$(comma)--wrap=,spawn_start kill wait4)
+FUZZ_WRAP_hostctl := $(FUZZ_WRAP_time) $(addprefix -Wl$(comma)--wrap=,launch_start waitid log_at cgroup_create \
+	cgroup_set_weight cgroup_kill cgroup_remove cgroup_open_events cgroup_had_oom_kill)
 
 FUZZ_MODULE_common  = $(COMMON_SRCS)
 FUZZ_MODULE_vmm     = $(VMM_SRCS) $(COMMON_SRCS)
@@ -31,7 +38,7 @@ $(foreach flavour,fuzz san fuzz-coverage,$(foreach module,common vmm guest hostc
 fuzz_objects = $(patsubst %.c,$(BUILD)/$(1)/%.o,tests/fuzz/$(2).c \
 	$(addprefix tests/fuzz/support/,$(FUZZ_SUPPORT) $(FUZZ_SUPPORT_$(call unit_module,$(2))))) \
 	$(BUILD)/$(1)/fuzz-$(call unit_module,$(2)).a
-fuzz_libs = $(FUZZ_WRAP) $(FUZZ_WRAP_$(1)) $(TEST_LIBS_$(call unit_module,$(1)))
+fuzz_libs = $(FUZZ_WRAP) $(FUZZ_WRAP_$(call unit_module,$(1))) $(TEST_LIBS_$(call unit_module,$(1)))
 
 FUZZ_BINS := $(FUZZ_TARGETS:%=$(BUILD)/fuzz/bin/%)
 .SECONDEXPANSION:

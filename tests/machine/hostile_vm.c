@@ -25,6 +25,8 @@ enum {
 	MEMORY_MIB = 32,
 	MESSAGE_FDS = 1,
 	US_PER_MS = 1000,
+	IDLE_MS = 60,
+	IDLE_SHARE = 30, /* a hundredth each; what spins takes all */
 };
 
 uint64_t hostile_now_us(void)
@@ -374,6 +376,23 @@ bool hostile_usage(const struct hostile_vm *vm, struct hostile_usage *usage)
 	usage->threads = count_entries(vm->pid, "task");
 	usage->kib = sum_anonymous(vm->pid);
 	return usage->fds > 0 && usage->kib > 0;
+}
+
+bool hostile_is_idle(const struct hostile_vm *vm, char why[HOSTILE_WHY_MAX])
+{
+	struct hostile_usage before, after;
+	uint64_t used, start = hostile_now_us(), passed;
+
+	if (!hostile_usage(vm, &before) || (usleep(IDLE_MS * 1000), !hostile_usage(vm, &after))) {
+		snprintf(why, HOSTILE_WHY_MAX, "it is gone");
+		return false;
+	}
+	passed = hostile_now_us() - start;
+	used = (after.cpu_ns - before.cpu_ns) / 1000;
+	snprintf(why, HOSTILE_WHY_MAX, "it uses %llu us of CPU time in %llu us, %llu of them in the loop",
+		(unsigned long long)used, (unsigned long long)passed,
+		(unsigned long long)(after.loop_ns - before.loop_ns) / 1000);
+	return used <= passed * IDLE_SHARE / 100;
 }
 
 /* --- end --- */

@@ -17,6 +17,7 @@ enum {
 	HOSTILE_ERRORS_MAX = 64 * 1024, /* all of standard error; more is a finding */
 	HOSTILE_OPTIONS_MAX = 16,
 	HOSTILE_CMDLINE_MAX = 96,
+	HOSTILE_WHY_MAX = 256,
 	HOSTILE_DISK_BYTES = 1024 * 1024,
 };
 
@@ -64,6 +65,8 @@ bool hostile_await(struct hostile_vm *vm, const char *word, const char *or_word,
 /* Reads what has been said until now. */
 void hostile_drain(struct hostile_vm *vm);
 bool hostile_usage(const struct hostile_vm *vm, struct hostile_usage *usage);
+/* True when it used less than a third of a CPU for a while; why: what it used. */
+bool hostile_is_idle(const struct hostile_vm *vm, char why[HOSTILE_WHY_MAX]);
 /* Sends the request and waits for its reply; the microseconds that took, or -1: none, or another status than
  * 0. */
 int64_t hostile_ask(struct hostile_vm *vm, uint32_t type, struct vmm_message *reply);

@@ -3,6 +3,7 @@
 #include "common/io.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,6 +35,14 @@ void snapshot_files_close(struct snapshot_files *files)
 {
 	fd_close(&files->state);
 	fd_close(&files->memory);
+}
+
+void snapshot_files_seal(const struct snapshot_files *files)
+{
+	if (fcntl(files->memory, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW) < 0) {
+		perror("F_ADD_SEALS");
+		exit(1);
+	}
 }
 
 uint8_t *snapshot_files_state(const struct snapshot_files *files, size_t *length)
@@ -125,4 +134,52 @@ bool snapshot_vm_restore(struct suite *suite, const struct snapshot_files *files
 	fd_close(&sockets[1]);
 	fd_close(&pipes[1]);
 	return machine->pid > 0;
+}
+
+/* The next message, with its fd or -1; false: none within the limit. */
+static bool receive(struct machine *machine, struct vmm_message *message, int *fd)
+{
+	struct pollfd wait = {.fd = machine->control, .events = POLLIN};
+	size_t count = 1;
+
+	*fd = -1;
+	return poll(&wait, 1, MACHINE_LIMIT_MS) == 1 &&
+	       io_receive_fds(machine->control, message, sizeof(*message), fd, &count) ==
+		       (ssize_t)sizeof(*message);
+}
+
+int snapshot_vm_connect(struct machine *machine, uint32_t port)
+{
+	struct vmm_message message = {.type = VMM_CONNECT, .sequence = ++machine->sequence, .arg0 = port};
+	int fd = -1;
+
+	if (io_send_fds(machine->control, &message, sizeof(message), NULL, 0) < 0)
+		return -EPIPE;
+	do {
+		fd_close(&fd);
+		if (!receive(machine, &message, &fd))
+			return -ETIMEDOUT;
+	} while (message.sequence != machine->sequence);
+	return message.status < 0 ? message.status : fd;
+}
+
+int snapshot_vm_await_stream(struct machine *machine, uint32_t port)
+{
+	struct vmm_message message;
+	int fd = -1;
+
+	do {
+		fd_close(&fd);
+		if (!receive(machine, &message, &fd) ||
+			(message.type == VMM_EVENT_STATE && message.arg0 == VMM_STATE_ENDED))
+			return -ETIMEDOUT;
+	} while (message.type != VMM_EVENT_STREAM || message.arg0 != port);
+	return fd;
+}
+
+ssize_t snapshot_vm_read(int fd, void *data, size_t length)
+{
+	struct pollfd wait = {.fd = fd, .events = POLLIN};
+
+	return poll(&wait, 1, MACHINE_LIMIT_MS) == 1 ? read(fd, data, length) : -ETIMEDOUT;
 }

@@ -12,7 +12,9 @@ struct snapshot_files {
 /* Two empty files. */
 void snapshot_files_make(struct snapshot_files *files);
 void snapshot_files_close(struct snapshot_files *files);
-/* Their bytes; state is malloc'ed, memory mapped. */
+/* The memory can't change any more, as that of clones: then it is not read to be checked. */
+void snapshot_files_seal(const struct snapshot_files *files);
+/* The state's bytes, malloc'ed. */
 uint8_t *snapshot_files_state(const struct snapshot_files *files, size_t *length);
 
 /* Saves a paused VM into new files. The reply's status, or -ETIMEDOUT. */
@@ -23,5 +25,12 @@ bool snapshot_vm_take(
 /* A VM out of the files; options as machine_start's. The files stay the caller's. */
 bool snapshot_vm_restore(struct suite *suite, const struct snapshot_files *files, const char *const *options,
 	struct machine *machine);
+
+/* A stream to a guest's port; -errno. */
+int snapshot_vm_connect(struct machine *machine, uint32_t port);
+/* The guest's own connection to a host port; -errno. */
+int snapshot_vm_await_stream(struct machine *machine, uint32_t port);
+/* As read, but not for ever. Streams do not block. */
+ssize_t snapshot_vm_read(int fd, void *data, size_t length);
 
 #endif

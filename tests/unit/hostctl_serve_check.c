@@ -5,7 +5,9 @@
 #include "host-ctl/cgroup.h"
 #include "host-ctl/runtime.h"
 #include "host-ctl/serve_check.h"
+#include <inttypes.h>
 #include <sys/resource.h>
+#include <sys/sysinfo.h>
 
 #define REAL_VMM "build/vmm/vmm"
 
@@ -96,6 +98,30 @@ static void test_devices_and_folders(void **state)
 		" cannot be found (No such file or directory): make it, or name another with --serial-dir");
 	refuses(&place, &options->serial_directory, place.text, "the folder of serial logs",
 		" is not a folder: name one with --serial-dir");
+	remove_folder(place.folder);
+}
+
+static void test_memory(void **state)
+{
+	struct sysinfo host;
+	struct place place;
+	struct error error;
+	char wanted[512];
+	uint64_t memory;
+
+	(void)state;
+	set_up(&place);
+	assert_int_equal(sysinfo(&host), 0);
+	memory = (uint64_t)host.totalram * host.mem_unit >> 20 << 20;
+	place.options.memory_bytes = memory;
+	assert_int_equal(serve_check(&place.options, &error), 0);
+	place.options.memory_bytes = memory + (1 << 20);
+	assert_int_equal(serve_check(&place.options, &error), -1);
+	snprintf(wanted, sizeof wanted,
+		"--mem of %" PRIu64 "M for each VM is more than the %" PRIu64
+		"M that this host has: give less",
+		(memory >> 20) + 1, memory >> 20);
+	assert_string_equal(error.message, wanted);
 	remove_folder(place.folder);
 }
 
@@ -245,6 +271,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_files),
 		cmocka_unit_test(test_devices_and_folders),
+		cmocka_unit_test(test_memory),
 		cmocka_unit_test(test_only_root_serves),
 		cmocka_unit_test(test_the_daemon_does_not_start),
 		cmocka_unit_test(test_folders_and_sockets),

@@ -56,6 +56,7 @@ static void there_is_no_network_by_default(void **state)
 }
 
 #define NOT_A_MAC " is not a MAC address; write six bytes in hexadecimal, such as 02:00:00:00:00:01"
+#define NOT_A_NAME " cannot be the name of an interface; give a tap's, such as tap0"
 
 static const struct {
 	const char *value, *error;
@@ -65,6 +66,13 @@ static const struct {
 				   "TAP|fd:N|none[,mac=MAC]"},
 	{"sixteen-letters-",
 		"--net: a name of 16 bytes is too long for an interface; give one of at most 15"},
+	{"a/b", "--net: a/b" NOT_A_NAME},
+	{"/dev/net/tun", "--net: /dev/net/tun" NOT_A_NAME},
+	{"..", "--net: .." NOT_A_NAME},
+	{"tap%d", "--net: tap%d" NOT_A_NAME},
+	{"FD:3", "--net: FD:3" NOT_A_NAME},
+	{"tap 0", "--net: tap 0" NOT_A_NAME},
+	{"tap\n,mac=02:00:00:00:00:01", "--net: tap\n" NOT_A_NAME},
 	{"fd:", "--net: fd: is not a file descriptor; write fd: and its number"},
 	{"fd:x", "--net: fd:x is not a file descriptor; write fd: and its number"},
 	{"fd:-1", "--net: fd:-1 is not a file descriptor; write fd: and its number"},

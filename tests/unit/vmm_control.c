@@ -11,11 +11,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { WAITERS_MAX = CONTROL_PENDING_MAX + 8 };
+enum { WAITERS_MAX = CONTROL_PENDING_MAX + 8, FDS_LIMIT = 128 };
 
 /* A machine whose operations end when the test says so. */
 struct machine {
@@ -35,6 +36,7 @@ struct machine {
 	unsigned waiting;
 	unsigned nets;
 	bool up;
+	unsigned saves;
 	int tap; /* came with the last VMM_NET; -1: none */
 };
 
@@ -117,7 +119,24 @@ static int fake_net(void *context, bool up, int fd)
 	return machine->answer;
 }
 
+static int fake_save(
+	void *context, int state, int memory, uint64_t *state_bytes, uint64_t *memory_bytes, char *why)
+{
+	struct machine *machine = context;
+
+	machine->saves++;
+	/* Which is which is told by what is in them. */
+	assert_int_equal(write(state, "s", 1), 1);
+	assert_int_equal(write(memory, "m", 1), 1);
+	*state_bytes = 11;
+	*memory_bytes = 22;
+	if (machine->answer < 0)
+		snprintf(why, VMM_MESSAGE_TEXT, "no room");
+	return machine->answer;
+}
+
 static const struct control_ops ops = {
+	.save = fake_save,
 	.balloon = fake_balloon,
 	.status = fake_status,
 	.pause = fake_pause,
@@ -343,6 +362,67 @@ static void a_backend_comes_with_the_link(void **state)
 	close(other);
 }
 
+/* Sends the two ends of a pair of pipes and returns what came out of each. */
+static void ask_save(struct machine *machine, uint32_t sequence, char out[2])
+{
+	struct vmm_message message = {.type = VMM_SAVE, .sequence = sequence};
+	int first[2], second[2];
+
+	assert_int_equal(pipe2(first, O_CLOEXEC | O_NONBLOCK), 0);
+	assert_int_equal(pipe2(second, O_CLOEXEC | O_NONBLOCK), 0);
+	assert_int_equal(
+		io_send_fds(machine->peer, &message, sizeof(message), (const int[]){first[1], second[1]}, 2),
+		0);
+	close(first[1]);
+	close(second[1]);
+	turn(machine);
+	assert_int_equal(read(first[0], &out[0], 1), 1);
+	assert_int_equal(read(second[0], &out[1], 1), 1);
+	/* They are closed when the reply is there. */
+	expect_end(first[0], true);
+	expect_end(second[0], true);
+	close(first[0]);
+	close(second[0]);
+}
+
+static void a_save_gets_state_and_memory_in_this_order(void **state)
+{
+	struct machine *machine = *state;
+	struct vmm_message message;
+	char out[2];
+
+	ask_save(machine, 7, out);
+	assert_memory_equal(out, "sm", 2);
+	expect(machine, VMM_SAVE | VMM_REPLY, 7, 0, &message);
+	assert_int_equal(message.arg0, 11);
+	assert_int_equal(message.arg1, 22);
+	machine->answer = -ENOSPC;
+	ask_save(machine, 8, out);
+	expect(machine, VMM_SAVE | VMM_REPLY, 8, -ENOSPC, &message);
+	assert_string_equal(message.text, "no room");
+	assert_int_equal(machine->saves, 2);
+}
+
+static void a_save_without_just_two_files_breaks_the_protocol(void **state)
+{
+	static const unsigned counts[] = {1, 3};
+
+	for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++) {
+		struct machine *machine;
+		int other;
+
+		assert_int_equal(set_up(state), 0);
+		machine = *state;
+		other = request_with_pipes(machine, VMM_SAVE, 0, counts[i]);
+		expect(machine, VMM_SAVE | VMM_REPLY, 1, -EPROTO, NULL);
+		expect_closed(machine);
+		expect_end(other, true);
+		assert_int_equal(machine->saves, 0);
+		close(other);
+		tear_down(state);
+	}
+}
+
 static void two_backends_break_the_protocol(void **state)
 {
 	struct machine *machine = *state;
@@ -520,7 +600,7 @@ static void a_broken_message_ends_the_connection(void **state)
 		{{.type = VMM_STATUS, .sequence = 3, .reserved = 1}, sizeof(struct vmm_message), VMM_STATUS,
 			3},
 		{{.type = 0, .sequence = 3}, sizeof(struct vmm_message), 0, 3},
-		{{.type = VMM_BALLOON + 1, .sequence = 3}, sizeof(struct vmm_message), VMM_BALLOON + 1, 3},
+		{{.type = VMM_SAVE + 1, .sequence = 3}, sizeof(struct vmm_message), VMM_SAVE + 1, 3},
 		{{.type = VMM_KILL | VMM_REPLY, .sequence = 3}, sizeof(struct vmm_message), VMM_KILL, 3},
 		{{.type = VMM_EVENT_STATE, .sequence = 3}, sizeof(struct vmm_message), VMM_EVENT_STATE, 3},
 	};
@@ -656,6 +736,47 @@ static void a_path_serves_one_peer_after_another(void **state)
 	assert_int_equal(rmdir(folder), 0);
 }
 
+/* As a guest does that opens connections until there are no more fds. */
+static void take_every_fd(int fds[FDS_LIMIT], unsigned *count)
+{
+	while (*count < FDS_LIMIT && (fds[*count] = dup(STDIN_FILENO)) >= 0)
+		++*count;
+	assert_int_equal(errno, EMFILE);
+}
+
+static void the_next_peer_has_an_fd_whatever_is_open(void **state)
+{
+	struct machine machine = {.loop = loop_create(), .state = VMM_STATE_RUNNING, .peer = -1};
+	char folder[] = "/tmp/control-XXXXXX", path[64];
+	struct rlimit before, limit;
+	int fds[FDS_LIMIT], first;
+	unsigned count = 0;
+
+	(void)state;
+	assert_non_null(mkdtemp(folder));
+	snprintf(path, sizeof(path), "%s/s", folder);
+	assert_int_equal(control_create(path, machine.loop, &ops, &machine, &machine.control), 0);
+	first = open_peer(path);
+	turn(&machine);
+	machine.peer = open_peer(path);
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+	limit = (struct rlimit){.rlim_cur = FDS_LIMIT, .rlim_max = before.rlim_max};
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+	fd_close(&first);
+	take_every_fd(fds, &count);
+	assert_int_equal(loop_turn(machine.loop, 0), 0);
+	take_every_fd(fds, &count);
+	turn(&machine);
+	expect_state(&machine, VMM_STATE_RUNNING);
+	while (count > 0)
+		close(fds[--count]);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+	control_destroy(machine.control);
+	fd_close(&machine.peer);
+	loop_destroy(machine.loop);
+	assert_int_equal(rmdir(folder), 0);
+}
+
 static void a_peer_that_came_before_us_is_greeted(void **state)
 {
 	struct machine machine = {.loop = loop_create(), .state = VMM_STATE_STARTING};
@@ -714,6 +835,9 @@ int main(void)
 		cmocka_unit_test_setup_teardown(a_backend_comes_with_the_link, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(two_backends_break_the_protocol, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(
+			a_save_gets_state_and_memory_in_this_order, set_up, tear_down),
+		cmocka_unit_test(a_save_without_just_two_files_breaks_the_protocol),
+		cmocka_unit_test_setup_teardown(
 			a_backend_with_another_request_breaks_the_protocol, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(a_balloon_is_moved_and_asked, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(a_kill_is_answered_before_the_end, set_up, tear_down),
@@ -728,6 +852,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(what_waits_outlives_its_peer, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(the_end_answers_what_waits, set_up, tear_down),
 		cmocka_unit_test(a_path_serves_one_peer_after_another),
+		cmocka_unit_test(the_next_peer_has_an_fd_whatever_is_open),
 		cmocka_unit_test(a_peer_that_came_before_us_is_greeted),
 		cmocka_unit_test(other_files_are_refused),
 	};

@@ -3,6 +3,7 @@
 #include "tests/support/unit.h"
 
 #include "vmm/ioapic.h"
+#include "vmm/state.h"
 #include <errno.h>
 #include <string.h>
 
@@ -242,6 +243,117 @@ static void a_line_that_does_not_exist_is_ignored(void **state)
 		assert_int_equal(fake->raised[pin], 0);
 }
 
+/* --- snapshots --- */
+
+enum { STATE_MAX = 256, HEAD_BYTES = 12, PIN_BYTES = 18 };
+
+struct saved {
+	uint8_t bytes[STATE_MAX];
+	size_t length;
+};
+
+static void save(struct fake *fake, struct saved *saved)
+{
+	struct state_writer writer;
+
+	state_writer_init(&writer, saved->bytes, sizeof(saved->bytes));
+	ioapic_save(&fake->ioapic, &writer);
+	assert_int_equal(writer.error, 0);
+	saved->length = writer.length;
+	assert_int_equal(saved->length, HEAD_BYTES + PINS * PIN_BYTES);
+}
+
+/* Into a new one. */
+static int load(struct fake *fake, const struct saved *saved)
+{
+	struct state_reader reader;
+
+	ioapic_finish(&fake->ioapic);
+	memset(fake, 0, sizeof(*fake));
+	assert_int_equal(ioapic_init(&fake->ioapic, PINS, &ops, fake), 0);
+	state_reader_init(&reader, saved->bytes, saved->length);
+	ioapic_load(&fake->ioapic, &reader);
+	return state_reader_finish(&reader);
+}
+
+/* Open, masked with another entry since, masked with an edge waiting. */
+static void make_three_kinds(struct fake *fake)
+{
+	write_entry(fake, 0, 0x0100000000000041);
+	write_entry(fake, 1, 0x42);
+	write_entry(fake, 1, 0x10043);
+	ioapic_raise(&fake->ioapic, 1);
+	write_index(fake, IOAPIC_REG_ID, 0x05000000);
+	write_index(fake, IOAPIC_REG_REDIRECTION + 3, 0x03000000);
+}
+
+static void a_snapshot_brings_everything_back(void **state)
+{
+	struct fake *fake = *state;
+	struct saved first, second;
+	uint32_t index;
+
+	make_three_kinds(fake);
+	save(fake, &first);
+	assert_int_equal(load(fake, &first), 0);
+	assert_int_equal(fake->routes, 2); /* those that were in effect */
+	assert_int_equal(fake->pin, 1);
+	assert_int_equal(fake->data, 0x4042);
+	assert_int_equal(fake->raised[1], 0);
+	save(fake, &second);
+	assert_memory_equal(&first.bytes, &second.bytes, first.length);
+	ioapic_read(&fake->ioapic, IOAPIC_REGSEL, &index, 4);
+	assert_int_equal(index, IOAPIC_REG_REDIRECTION + 3);
+	assert_int_equal(read_index(fake, IOAPIC_REG_ID), 0x05000000);
+	ioapic_raise(&fake->ioapic, 0);
+	assert_int_equal(fake->raised[0], 1);
+	write_index(fake, IOAPIC_REG_REDIRECTION + 2, 0x43);
+	assert_int_equal(fake->raised[1], 1); /* the edge that waited */
+	assert_int_equal(fake->data, 0x4043);
+	assert_true(fake->address == 0xfee03000);
+	write_entry(fake, 0, 0x0100000000000041);
+	assert_int_equal(fake->routes, 3); /* nothing was new about that */
+}
+
+static void expect_load(
+	struct fake *fake, const struct saved *saved, size_t offset, uint64_t value, size_t size, int wanted)
+{
+	struct saved changed = *saved;
+
+	memcpy(changed.bytes + offset, &value, size);
+	assert_int_equal(load(fake, &changed), wanted);
+}
+
+static void a_snapshot_that_could_not_be_is_refused(void **state)
+{
+	struct fake *fake = *state;
+	struct saved saved;
+	size_t open = HEAD_BYTES, masked = open + PIN_BYTES, fresh = masked + PIN_BYTES;
+
+	make_three_kinds(fake);
+	save(fake, &saved);
+	for (size_t length = 0; length < saved.length; length++) {
+		struct saved cut = saved;
+
+		cut.length = length;
+		assert_int_equal(load(fake, &cut), -EBADMSG);
+	}
+	expect_load(fake, &saved, 0, PINS - 1, 4, -EBADMSG);
+	expect_load(fake, &saved, 0, PINS + 1, 4, -EBADMSG);
+	expect_load(fake, &saved, 4, 0xff, 4, 0);
+	expect_load(fake, &saved, 4, 0x100, 4, -EBADMSG);		  /* index */
+	expect_load(fake, &saved, 8, 0x10, 4, -EBADMSG);		  /* id */
+	expect_load(fake, &saved, open, 0x0100000000001041, 8, -EBADMSG); /* a read-only bit */
+	expect_load(fake, &saved, open, 0x0100000000000044, 8, -EBADMSG); /* open, with another route */
+	expect_load(fake, &saved, open + 16, 0, 1, -EBADMSG);		  /* open, without one */
+	expect_load(fake, &saved, open + 17, 1, 1, -EBADMSG);		  /* open, with an edge waiting */
+	expect_load(fake, &saved, masked + 8, 0x10042, 8, -EBADMSG);	  /* a route of a masked entry */
+	expect_load(fake, &saved, masked + 8, 0x42 | 1 << 14, 8, -EBADMSG);
+	expect_load(fake, &saved, masked + 17, 2, 1, -EBADMSG);
+	expect_load(fake, &saved, fresh + 8, 0x42, 8, -EBADMSG); /* a route's entry without a route */
+	expect_load(fake, &saved, fresh + 17, 1, 1, 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -256,6 +368,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(an_edge_is_raised_while_unmasked, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(an_edge_is_latched_once_while_masked, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(a_line_that_does_not_exist_is_ignored, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(a_snapshot_brings_everything_back, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(a_snapshot_that_could_not_be_is_refused, set_up, tear_down),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -117,6 +117,20 @@ static void a_full_backend_holds_the_queue_up(void **state)
 	peer_expect(f, 60, 7);
 }
 
+/* A tap that was full when it was asked, and wakes nobody when it is not any more. */
+static void room_that_came_unseen_is_used(void **state)
+{
+	struct fixture *f = *state;
+
+	backend.send_error = -EAGAIN;
+	send_packet(f, 60, 1);
+	assert_int_equal(f->driver.queues[TX].used->idx, 0);
+	backend.send_error = 0;
+	fake_driver_run(&f->driver);
+	assert_int_equal(f->driver.queues[TX].used->idx, 1);
+	peer_expect(f, 60, 1);
+}
+
 /* to the guest */
 
 static void a_packet_comes_in(void **state)
@@ -352,6 +366,7 @@ int main(void)
 		CASE(many_packets_are_one_interrupt),
 		CASE(long_packets_take_rounds),
 		CASE(a_full_backend_holds_the_queue_up),
+		CASE(room_that_came_unseen_is_used),
 		CASE(a_packet_comes_in),
 		CASE(a_long_packet_fills_several_buffers),
 		CASE(packets_wait_for_buffers),

@@ -262,7 +262,7 @@ static inline size_t guest_take(
 static inline void guest_expect(struct fixture *f, size_t length, unsigned number, unsigned buffers)
 {
 	static uint8_t packet[NET_PACKET_MAX];
-	struct virtio_net_hdr_v1 header;
+	struct virtio_net_hdr_v1 header = {.num_buffers = 0};
 
 	assert_int_equal(guest_take(f, packet, &header), length);
 	assert_int_equal(header.num_buffers, buffers);

@@ -7,7 +7,7 @@ enum { PACKET = 200 };
 struct header_case {
 	const char *name;
 	struct virtio_net_hdr_v1 header;
-	size_t length;
+	uint32_t length;
 	uint64_t unwanted; /* features that the driver does without */
 	bool taken;
 };

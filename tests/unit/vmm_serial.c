@@ -4,6 +4,7 @@
 
 #include "common/io.h"
 #include "vmm/serial.h"
+#include "vmm/state.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/serial_reg.h>
@@ -215,6 +216,86 @@ static void a_reader_that_is_gone_costs_only_the_bytes(void **state)
 	assert_int_equal(line->serial.dropped, 1);
 }
 
+/* --- snapshots --- */
+
+enum { STATE_MAX = 128, REGISTER_BYTES = 7 };
+
+static int load(struct line *line, const uint8_t *bytes, size_t length)
+{
+	struct state_reader reader;
+
+	serial_finish(&line->serial);
+	serial_init(&line->serial, line->writer, line->interrupt);
+	state_reader_init(&reader, bytes, length);
+	serial_load(&line->serial, &reader);
+	return state_reader_finish(&reader);
+}
+
+/* Registers of their own values, and a receive buffer that begins in its middle. */
+static size_t save(struct line *line, uint8_t bytes[STATE_MAX])
+{
+	static const uint8_t values[] = {0x03, 0x07, 0x1b, 0x5a};
+	static const uint8_t offsets[] = {UART_LCR, UART_IER, UART_MCR, UART_SCR};
+	struct state_writer writer;
+	uint8_t byte = 0x77;
+
+	for (int i = 0; i < 40; i++)
+		serial_input(&line->serial, &byte, 1);
+	for (int i = 0; i < 40; i++)
+		serial_read(&line->serial, UART_RX, &byte, 1);
+	for (uint8_t i = 0; i < SERIAL_FIFO; i++)
+		serial_input(&line->serial, &i, 1);
+	for (size_t i = 0; i < sizeof(values); i++)
+		serial_write(&line->serial, offsets[i], &values[i], 1);
+	state_writer_init(&writer, bytes, STATE_MAX);
+	serial_save(&line->serial, &writer);
+	assert_int_equal(writer.error, 0);
+	return writer.length;
+}
+
+static void a_snapshot_brings_everything_back(void **state)
+{
+	struct line *line = *state;
+	uint8_t bytes[STATE_MAX], again[STATE_MAX], byte;
+	size_t length = save(line, bytes);
+	struct state_writer writer;
+
+	assert_int_equal(length, REGISTER_BYTES + 4 + SERIAL_FIFO);
+	assert_int_equal(load(line, bytes, length), 0);
+	state_writer_init(&writer, again, sizeof(again));
+	serial_save(&line->serial, &writer);
+	assert_int_equal(writer.length, length);
+	assert_memory_equal(bytes, again, length);
+	serial_read(&line->serial, UART_SCR, &byte, 1);
+	assert_int_equal(byte, 0x5a);
+	serial_read(&line->serial, UART_LCR, &byte, 1);
+	assert_int_equal(byte, 0x03);
+	for (uint8_t i = 0; i < SERIAL_FIFO; i++) {
+		serial_read(&line->serial, UART_RX, &byte, 1);
+		assert_int_equal(byte, i);
+	}
+}
+
+static void a_snapshot_that_could_not_be_is_refused(void **state)
+{
+	struct line *line = *state;
+	uint8_t bytes[STATE_MAX], changed[STATE_MAX];
+	size_t length = save(line, bytes);
+
+	for (size_t cut = 0; cut < length; cut++)
+		assert_int_equal(load(line, bytes, cut), -EBADMSG);
+	memcpy(changed, bytes, sizeof(bytes));
+	changed[2] = 0x10; /* interrupts that do not exist */
+	assert_int_equal(load(line, changed, length), -EBADMSG);
+	memcpy(changed, bytes, sizeof(bytes));
+	changed[5] = 0x20; /* a line that does not exist */
+	assert_int_equal(load(line, changed, length), -EBADMSG);
+	memcpy(changed, bytes, sizeof(bytes));
+	changed[REGISTER_BYTES] = SERIAL_FIFO + 1;
+	assert_int_equal(load(line, changed, length), -EBADMSG);
+	assert_int_equal(load(line, bytes, length), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -222,6 +303,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(loop_back_works, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(the_divisor_is_no_data, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(bytes_go_out_at_once, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(a_snapshot_brings_everything_back, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(a_snapshot_that_could_not_be_is_refused, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(input_waits_to_a_bound, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(other_widths_are_nothing, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(

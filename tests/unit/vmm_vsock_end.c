@@ -418,6 +418,24 @@ static void ports_out_of_range_are_not_restored(void **state)
 	}
 }
 
+static void a_reset_that_cannot_be_told_holds_no_request_up(void **state)
+{
+	struct fixture *f = *state;
+	struct fake_driver *driver = &f->guest.driver;
+
+	fake_driver_negotiate(driver, FEATURES);
+	for (unsigned queue = FAKE_RX; queue <= FAKE_TX; queue++) { /* and no event queue */
+		fake_driver_place_queue(driver, queue, VSOCK_QUEUE_SIZE);
+		fake_driver_write(driver, VIRTIO_MMIO_QUEUE_READY, 1);
+	}
+	fake_driver_write(driver, VIRTIO_MMIO_STATUS, 0xf);
+	start_connect(f); /* there is no buffer for the request */
+	vsock_reset_transport(f->guest.device);
+	fake_vsock_offer_rx(&f->guest, 0, 1);
+	fake_driver_kick(driver, FAKE_RX);
+	expect_request(f);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -438,6 +456,7 @@ int main(void)
 		CASE(a_request_without_a_buffer_waits_for_a_transport_reset_too),
 		CASE(a_restored_device_resets_the_transport_and_reuses_no_port),
 		CASE(ports_out_of_range_are_not_restored),
+		CASE_BEFORE_START(a_reset_that_cannot_be_told_holds_no_request_up),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -13,7 +13,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 
-enum { STALE_BYTES = 64 };
+enum { STALE_BYTES = 64, BACKEND_EVENTS = (int)(EPOLLIN | EPOLLOUT | EPOLLET) };
 
 static struct net *from_base(struct virtio_device *device)
 {
@@ -63,6 +63,16 @@ void net_lose_backend(struct net *net, int error)
 		error ? strerror(-error) : "end of file");
 	drop_backend(net);
 	set_status(net, false);
+}
+
+/*
+ * A tap tells of room only to those who asked for it while it was full, and it may have some again by now.
+ * Setting the events anew asks, and has an edge come if so.
+ */
+void net_block(struct net *net)
+{
+	net->blocked = true;
+	(void)loop_set_events(net->source, BACKEND_EVENTS); /* cannot fail for an fd that is watched */
 }
 
 /* Throws away what waits; an edge that tells of more may have been taken for it. */
@@ -149,7 +159,7 @@ static int take_backend(struct net *net, int fd)
 	if (r < 0)
 		goto fail;
 	drain(net, fd);
-	source = loop_add_fd(net->loop, fd, EPOLLIN | EPOLLOUT | EPOLLET, handle_backend, net);
+	source = loop_add_fd(net->loop, fd, BACKEND_EVENTS, handle_backend, net);
 	if (!source) {
 		r = -errno;
 		goto fail;
@@ -327,7 +337,7 @@ int net_create(const struct net_config *config, struct virtio_device **out)
 	if (!net)
 		goto fail;
 	init_device(net, config);
-	net->held = malloc(NET_HELD_BYTES);
+	net->held = calloc(1, NET_HELD_BYTES); /* nothing of ours goes to the guest */
 	if (!net->held)
 		goto fail;
 	if (fd >= 0) {

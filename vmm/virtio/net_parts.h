@@ -62,6 +62,8 @@ static inline bool net_is_up(const struct net *net)
 }
 /* The backend does not exist any more: without it from now on. */
 void net_lose_backend(struct net *net, int error);
+/* The backend takes no more now: net_send is called again when it does. */
+void net_block(struct net *net);
 /* One packet less for the counter's direction. */
 void net_lose(struct net *net, atomic_uint_fast64_t *counter, enum net_loss why);
 static inline void net_count(atomic_uint_fast64_t *counter)

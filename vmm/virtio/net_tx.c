@@ -84,7 +84,7 @@ static bool serve_chain(struct net *net, struct virtq_chain *chain)
 		r = send_packet(net, &header, &chain->readable);
 	if (r == -EAGAIN) {
 		virtq_unpop(&net->base.queues[NET_TX]);
-		net->blocked = true;
+		net_block(net);
 		return false;
 	}
 	if (r < 0)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Where the hostile guest starts, its descriptor tables, and the ways into and out of exceptions.
 	.set	VECTORS, 256
-	.globl	_start, probe, load_tables, trap_stubs, task_descriptor, task_state
+	.globl	_start, probe, load_tables, trap_stubs, task_descriptor, task_state, segments
 
 	.text
 _start:	movl	$stack_end, %esp

@@ -31,7 +31,6 @@ struct state {
 _Static_assert(sizeof(struct state) == SECTOR, "a state is a sector");
 
 static struct state *state_now = (struct state *)(arena + 0x4000);
-static struct state *state_out = (struct state *)(arena + 0x5000);
 static struct virtio_blk_outhdr *header_out = (struct virtio_blk_outhdr *)(arena + 0x6000);
 
 static void make_state(struct state *state, unsigned number)
@@ -66,18 +65,19 @@ static const struct device *find_writable_disk(void)
 	return find_device(VIRTIO_ID_BLOCK, disk); /* the second one */
 }
 
+/* All by one request. */
 static void write_states(const struct device *disk)
 {
+	struct state *states = (struct state *)(arena + 0x10000);
+
 	device_up(disk, SIZE);
-	make_chain(&rings[0], WRITER, header_out, state_out, SECTOR, false);
-	for (unsigned i = 0; i < STATES; i++) {
-		make_state(state_out, i);
-		*header_out =
-			(struct virtio_blk_outhdr){.type = VIRTIO_BLK_T_OUT, .sector = FIRST_SECTOR + i};
-		device_offer(disk, 0, SIZE, WRITER);
-		if (!await_used(0, (uint16_t)(i + 1)))
-			fail("the disk takes no sector");
-	}
+	for (unsigned i = 0; i < STATES; i++)
+		make_state(&states[i], i);
+	*header_out = (struct virtio_blk_outhdr){.type = VIRTIO_BLK_T_OUT, .sector = FIRST_SECTOR};
+	make_chain(&rings[0], WRITER, header_out, states, STATES * SECTOR, false);
+	device_offer(disk, 0, SIZE, WRITER);
+	if (!await_used(0, 1) || arena[0x7000 + WRITER] != VIRTIO_BLK_S_OK)
+		fail("the disk takes no sectors");
 }
 
 void feed(uint64_t seed)

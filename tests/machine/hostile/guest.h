@@ -84,6 +84,12 @@ uint64_t next_random(uint64_t *state); /* SplitMix64 */
 void *memset(void *to, int byte, size_t length);
 void *memcpy(void *to, const void *from, size_t length);
 
+/* Not PAUSE: many of these leave the guest. */
+static inline void relax(void)
+{
+	__asm__ volatile("" : : : "memory");
+}
+
 static inline uint32_t read32(uint64_t address)
 {
 	return *(volatile uint32_t *)address;
@@ -197,7 +203,7 @@ struct attack {
 	void (*run)(uint64_t seed);
 };
 extern const struct attack register_attacks[], queue_attacks[], access_attacks[], processor_attacks[],
-	ending_attacks[], random_attacks[];
+	ending_attacks[], random_attacks[], several_attacks[];
 
 void feed(uint64_t seed); /* feed.c */
 

@@ -2,7 +2,7 @@
 /* The hostile guest's start: reads its command line, runs the attack it names, and says how it went. */
 #include "tests/machine/hostile/guest.h"
 
-enum { BOOT_PARAMS_CMDLINE = 0x228 };
+enum { BOOT_PARAMS_CMDLINE = 0x228, FLOOD_ALL = 2 /* queues.c */ };
 
 static const struct attack *const kinds[] = {
 	register_attacks,
@@ -11,6 +11,7 @@ static const struct attack *const kinds[] = {
 	processor_attacks,
 	ending_attacks,
 	random_attacks,
+	several_attacks,
 };
 
 void hostile_main(const uint8_t *boot_params);
@@ -81,19 +82,28 @@ void hostile_main(const uint8_t *boot_params)
 {
 	uint32_t address;
 	const char *cmdline;
+	const char *name;
 	const struct attack *attack;
+	uint64_t seed;
 
 	__builtin_memcpy(&address, boot_params + BOOT_PARAMS_CMDLINE, sizeof(address));
 	cmdline = (const char *)(uint64_t)address;
 	long_run = read_number(find_option(cmdline, "long="));
+	seed = read_number(find_option(cmdline, "seed="));
 	thin_run = read_number(find_option(cmdline, "thin="));
 	machine_init(boot_params);
 	scan_devices();
-	attack = find_attack(find_option(cmdline, "attack="));
+	name = find_option(cmdline, "attack=");
+	if (!name) { /* a kernel as any other, to those who give it no such command line */
+		attack = find_attack("flood");
+		seed = FLOOD_ALL;
+	} else {
+		attack = find_attack(name);
+	}
 	if (!attack)
 		fail("no such attack");
 	say("hostile: begin\n");
-	attack->run(read_number(find_option(cmdline, "seed=")));
+	attack->run(seed);
 	check_devices();
 	say("\nhostile: done\n");
 	sleep_for_ever();

@@ -1,0 +1,544 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * host-ctl's side of a VM that its guest has taken over, vmm included: any message with any fds on the
+ * control socket, any bytes on the agent's stream and on the session's, in any order; and a client that
+ * sends, waits and leaves meanwhile. Whatever they do, no transition is made that vm.h and run.h do not
+ * allow, each run ends once, output comes without a gap, and in the end nothing is left of the VM.
+ */
+#include "common/io.h"
+#include "host-ctl/run.h"
+#include "host-ctl/vm.h"
+#include "tests/fuzz/support/fake_process.h"
+#include "tests/fuzz/support/fake_time.h"
+#include "tests/fuzz/support/fuzz.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { STREAMS_MAX = 16, FRAME_ROOM = AGENT_FRAME_HEADER + AGENT_FRAME_MAX, END_TRIES = 64 };
+
+struct fuzz {
+	struct fuzz_input *input;
+	struct loop *loop;
+	struct vm_config config;
+	struct cgroup_tree cgroups;
+	char folder[32];
+	struct vm *vm; /* NULL: gone */
+	bool warm, ended;
+
+	struct fake_process process;
+	int control;		  /* the vmm's end; -1: not accepted, or closed */
+	int streams[STREAMS_MAX]; /* the guest's ends, the agent's and the session's among them */
+	unsigned stream_count;
+	int agent, session; /* of these; -1: none */
+
+	struct run run;
+	struct metrics metrics;
+	bool running, full; /* a run is under way; the client takes nothing now */
+	unsigned runs, results;
+	uint64_t output[2];
+	uint64_t offset[2]; /* that a well-formed output frame has next */
+};
+
+/* the daemon around it */
+
+static void on_warm(void *context, struct vm *vm)
+{
+	struct fuzz *fuzz = context;
+
+	FUZZ_ASSERT(vm == fuzz->vm && !fuzz->warm && vm->state == VM_WARM && vm->session >= 0);
+	FUZZ_ASSERT(vm->rehearsed == vm->config->rehearsals);
+	fuzz->warm = true;
+}
+
+static void on_ended(void *context, struct vm *vm)
+{
+	struct fuzz *fuzz = context;
+
+	FUZZ_ASSERT(!fuzz->ended && fuzz->process.ended && vm->state == VM_ENDING);
+	FUZZ_ASSERT(vm_cause(vm)[0] != '\0' && strlen(vm_cause(vm)) < VM_CAUSE_MAX);
+	for (const char *at = vm_cause(vm); *at; at++)
+		FUZZ_ASSERT(*at >= ' ' && *at <= '~');
+	fuzz->ended = true;
+}
+
+static void on_gone(void *context, struct vm *vm)
+{
+	struct fuzz *fuzz = context;
+
+	FUZZ_ASSERT(vm == fuzz->vm && fuzz->ended && !fuzz->running);
+	fuzz->vm = NULL;
+}
+
+static const struct vm_events vm_events = {.warm = on_warm, .ended = on_ended, .gone = on_gone};
+
+static bool has_room(void *context)
+{
+	return !((struct fuzz *)context)->full;
+}
+
+static void on_frame(void *context, const struct frame *frame)
+{
+	struct fuzz *fuzz = context;
+	struct agent_output output;
+
+	FUZZ_ASSERT(fuzz->running && !fuzz->full);
+	if (frame->type == AGENT_STDOUT || frame->type == AGENT_STDERR) {
+		memcpy(&output, frame->payload, sizeof(output));
+		FUZZ_ASSERT(output.offset == fuzz->output[frame->type == AGENT_STDERR]);
+		fuzz->output[frame->type == AGENT_STDERR] += frame->length - sizeof(output);
+	} else {
+		FUZZ_ASSERT(frame->type == AGENT_STARTED || frame->type == AGENT_STDIN_CREDIT);
+	}
+	fuzz->full = fuzz_one_in(fuzz->input, 8);
+}
+
+static void on_drained(void *context)
+{
+	FUZZ_ASSERT(((struct fuzz *)context)->running);
+}
+
+static void on_done(void *context, const struct run_result *result)
+{
+	struct fuzz *fuzz = context;
+
+	FUZZ_ASSERT(fuzz->running);
+	FUZZ_ASSERT(run_result_name(result)[0] != '\0');
+	if (result->error.kind == ERROR_NONE) {
+		FUZZ_ASSERT(result->exit.kind >= AGENT_EXITED && result->exit.kind <= AGENT_KILLED);
+		FUZZ_ASSERT(result->exit.stdout_bytes >= fuzz->output[0]);
+		FUZZ_ASSERT(result->exit.stderr_bytes >= fuzz->output[1]);
+	} else {
+		FUZZ_ASSERT(result->error.kind == ERROR_INCOMPLETE ||
+			    result->error.kind == ERROR_GUEST_LOST ||
+			    result->error.kind == ERROR_ATTACH_FAILED);
+		FUZZ_ASSERT(result->error.message[0] != '\0');
+	}
+	fuzz->running = false;
+	fuzz->results++;
+}
+
+static const struct run_sink sink = {
+	.has_room = has_room, .frame = on_frame, .drained = on_drained, .done = on_done};
+
+static void start_run(struct fuzz *fuzz)
+{
+	static const char streams[] = "{\"argv\":[\"a\"],\"stdin_stream\":true,\"timeout_ms\":5}",
+			  plain[] = "{\"argv\":[\"a\"],\"stdin\":\"abc\"}";
+	const struct run_origin origin = {.uid = 0, .pid = 1, .received_ns = 1};
+	bool upgraded = fuzz_one_in(fuzz->input, 2);
+	const char *body = upgraded ? streams : plain;
+	struct run_request request;
+	struct error error;
+
+	FUZZ_ASSERT(run_request_parse(&request, body, strlen(body), upgraded, &error) == 0);
+	fuzz->running = true;
+	fuzz->full = false;
+	fuzz->runs++;
+	FUZZ_ASSERT(run_start(&fuzz->run, fuzz->vm, &request, true, &origin, fuzz->loop, &fuzz->metrics,
+			    &sink, fuzz) == 0);
+	run_request_finish(&request);
+}
+
+/* the vmm */
+
+static int make_stream(struct fuzz *fuzz)
+{
+	int fds[2];
+
+	if (fuzz->stream_count == STREAMS_MAX)
+		return -1;
+	FUZZ_ASSERT(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds) == 0);
+	fuzz->streams[fuzz->stream_count++] = fds[0];
+	return fds[1];
+}
+
+/* What a message may bring along: a stream as it should be, or something else. */
+static int make_fd(struct fuzz *fuzz, uint8_t kind)
+{
+	int fds[2], type = kind & 1 ? SOCK_DGRAM : SOCK_SEQPACKET;
+
+	if (kind % 8 < 5)
+		return make_stream(fuzz);
+	if (kind % 8 == 7)
+		return fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3);
+	FUZZ_ASSERT(socketpair(AF_UNIX, type | SOCK_CLOEXEC, 0, fds) == 0);
+	close(fds[0]);
+	return fds[1];
+}
+
+static void send_message(struct fuzz *fuzz, const void *data, size_t length, int *fds, size_t count)
+{
+	if (fuzz->control >= 0)
+		(void)io_send_fds(fuzz->control, data, length, fds, count);
+	for (size_t i = 0; i < count; i++)
+		fd_close(&fds[i]);
+}
+
+static void send_stream(struct fuzz *fuzz, uint32_t type, uint32_t sequence, uint64_t arg0, int *ours)
+{
+	struct vmm_message message = {.type = type, .sequence = sequence, .arg0 = arg0};
+	int fd = make_stream(fuzz);
+
+	if (fd < 0)
+		return;
+	*ours = fuzz->streams[fuzz->stream_count - 1];
+	send_message(fuzz, &message, sizeof(message), &fd, 1);
+}
+
+static void step_message(struct fuzz *fuzz)
+{
+	static const uint32_t types[] = {
+		VMM_EVENT_STATE, VMM_EVENT_STREAM, VMM_CONNECT | VMM_REPLY, VMM_STATUS | VMM_REPLY};
+	uint8_t choice = fuzz_u8(fuzz->input), fd_choice = fuzz_u8(fuzz->input);
+	struct vmm_message message = {
+		.type = types[choice & 3], .sequence = fuzz->vm ? fuzz->vm->sequence : 1};
+	size_t length = sizeof(message), count = fd_choice & 1 ? 1 : (fd_choice >> 1) % 4;
+	int fds[4];
+
+	message.arg0 = choice & 4 ? fuzz_u16(fuzz->input) : choice >> 6;
+	if (choice & 8)
+		message.status = -(int32_t)fuzz_u8(fuzz->input);
+	if (choice & 16)
+		message.sequence = fuzz_u8(fuzz->input);
+	if (choice & 32)
+		fuzz_take(fuzz->input, message.text, fuzz_u8(fuzz->input) % (sizeof(message.text) + 1));
+	if (choice == 0xff)
+		length = fuzz_u8(fuzz->input);
+	for (size_t i = 0; i < count; i++) {
+		fds[i] = make_fd(fuzz, fd_choice >> 3);
+		if (fds[i] < 0)
+			count = i;
+	}
+	send_message(fuzz, &message, length, fds, count);
+}
+
+static void step_errors(struct fuzz *fuzz)
+{
+	size_t length = fuzz_u8(fuzz->input);
+	const uint8_t *bytes = fuzz_bytes(fuzz->input, &length);
+
+	if (fuzz->process.errors >= 0)
+		(void)!write(fuzz->process.errors, bytes, length);
+}
+
+/* The end of the process, and of what it held; a stream may be held by another still. */
+static void step_end(struct fuzz *fuzz)
+{
+	uint8_t choice = fuzz_u8(fuzz->input);
+
+	fake_process_end(
+		&fuzz->process, choice & 1 ? CLD_EXITED : CLD_KILLED, choice & 1 ? choice >> 1 : SIGSEGV);
+	if (choice & 2)
+		fd_close(&fuzz->control);
+}
+
+/* the guest */
+
+/* A frame of which `fill` bytes follow what is given. */
+static void send_frame(int fd, uint8_t type, const void *payload, size_t length, size_t fill)
+{
+	static uint8_t bytes[FRAME_ROOM];
+	struct agent_frame_header header = {.length = (uint32_t)(length + fill), .type = type};
+
+	memcpy(bytes, &header, sizeof(header));
+	if (length)
+		memcpy(bytes + sizeof(header), payload, length);
+	memset(bytes + sizeof(header) + length, 'x', fill);
+	if (fd >= 0)
+		(void)!send(fd, bytes, sizeof(header) + length + fill, MSG_NOSIGNAL);
+}
+
+static void say_hello(struct fuzz *fuzz, size_t text)
+{
+	struct agent_hello hello = {.version = AGENT_PROTO_VERSION, .warnings_length = (uint32_t)text};
+
+	send_frame(fuzz->agent, AGENT_HELLO, &hello, sizeof(hello), text);
+}
+
+static void say_status(int fd, uint8_t type, int32_t status, size_t text)
+{
+	struct agent_status payload = {.status = status, .text_length = (uint32_t)text};
+
+	send_frame(fd, type, &payload, sizeof(payload), text);
+}
+
+static void say_started(struct fuzz *fuzz)
+{
+	struct agent_started started = {.session = RUN_SESSION, .pid = 2};
+
+	send_frame(fuzz->session, AGENT_STARTED, &started, sizeof(started), 0);
+	fuzz->offset[0] = fuzz->offset[1] = 0;
+}
+
+static void say_output(struct fuzz *fuzz, int which, size_t length)
+{
+	struct agent_output output = {.offset = fuzz->offset[which]};
+
+	send_frame(fuzz->session, which ? AGENT_STDERR : AGENT_STDOUT, &output, sizeof(output), length);
+	fuzz->offset[which] += length;
+}
+
+static void say_exit(struct fuzz *fuzz, uint8_t kind, int32_t code)
+{
+	struct agent_exit ending = {
+		.kind = kind, .code = code, .stdout_bytes = fuzz->offset[0], .stderr_bytes = fuzz->offset[1]};
+
+	send_frame(fuzz->session, AGENT_EXIT, &ending, sizeof(ending), 0);
+}
+
+/* What a sound vmm, guest or daemon does next. */
+static void step_on(struct fuzz *fuzz)
+{
+	struct vmm_message running = {.type = VMM_EVENT_STATE, .arg0 = VMM_STATE_RUNNING};
+
+	switch (fuzz->vm->state) {
+	case VM_LAUNCHED:
+		send_message(fuzz, &running, sizeof(running), NULL, 0);
+		break;
+	case VM_BOOTING:
+		send_stream(fuzz, VMM_EVENT_STREAM, 0, AGENT_HOST_PORT, &fuzz->agent);
+		break;
+	case VM_HELLO:
+		say_hello(fuzz, fuzz_u8(fuzz->input) % 4);
+		break;
+	case VM_IDENTITY:
+		say_status(fuzz->agent, AGENT_IDENTITY_DONE, 0, 0);
+		break;
+	case VM_CONNECTING:
+		send_stream(fuzz, VMM_CONNECT | VMM_REPLY, fuzz->vm->sequence, 0, &fuzz->session);
+		break;
+	case VM_REHEARSING:
+		say_exit(fuzz, AGENT_EXITED, 0);
+		break;
+	case VM_WARM:
+		start_run(fuzz);
+		break;
+	case VM_BUSY:
+		if (fuzz->run.state == RUN_STARTING)
+			say_started(fuzz);
+		else
+			say_exit(fuzz, AGENT_EXITED, fuzz_u8(fuzz->input));
+		break;
+	default:
+		break;
+	}
+	fuzz_settle(fuzz->loop);
+}
+
+static void step_frame(struct fuzz *fuzz)
+{
+	uint8_t choice = fuzz_u8(fuzz->input), value = fuzz_u8(fuzz->input);
+	struct agent_credit credit = {.bytes = value * 4096u};
+
+	switch (choice & 15) {
+	case 0:
+		say_hello(fuzz, (size_t)value * 20);
+		break;
+	case 1:
+		say_status(fuzz->agent, AGENT_IDENTITY_DONE, choice >> 4, value);
+		break;
+	case 2:
+		say_started(fuzz);
+		break;
+	case 3:
+		say_output(fuzz, choice >> 7, value);
+		break;
+	case 4:
+		say_output(fuzz, choice >> 7, value * 257u);
+		break;
+	case 5:
+		say_exit(fuzz, choice >> 4, value - 1);
+		break;
+	case 6:
+		say_status(fuzz->session, AGENT_ERROR, choice >> 4, value);
+		break;
+	case 7:
+		send_frame(fuzz->session, AGENT_STDIN_CREDIT, &credit, sizeof(credit), 0);
+		break;
+	case 8:
+		fuzz->offset[choice >> 7] += value; /* a gap, from now on */
+		break;
+	default:
+		send_frame(choice & 16 ? fuzz->agent : fuzz->session, value, NULL, 0, choice >> 4);
+		break;
+	}
+}
+
+static void step_bytes(struct fuzz *fuzz)
+{
+	size_t length = fuzz_u8(fuzz->input);
+	const uint8_t *bytes = fuzz_bytes(fuzz->input, &length);
+	int fd = fuzz_one_in(fuzz->input, 2) ? fuzz->agent : fuzz->session;
+
+	if (fd >= 0)
+		(void)!send(fd, bytes, length, MSG_NOSIGNAL);
+}
+
+/* A stream of the guest's is read, half-closed or closed. */
+static void step_stream(struct fuzz *fuzz)
+{
+	uint8_t choice = fuzz_u8(fuzz->input), bytes[4096];
+	int fd;
+
+	if (choice == 0xff)
+		fd_close(&fuzz->control);
+	if (fuzz->stream_count == 0)
+		return;
+	fd = fuzz->streams[(choice >> 3) % fuzz->stream_count];
+	switch (choice & 7) {
+	case 0:
+		if (fuzz->agent == fd)
+			fuzz->agent = -1;
+		if (fuzz->session == fd)
+			fuzz->session = -1;
+		close(fd);
+		fuzz->streams[(choice >> 3) % fuzz->stream_count] = fuzz->streams[fuzz->stream_count - 1];
+		fuzz->stream_count--;
+		break;
+	case 1:
+		(void)shutdown(fd, choice >> 3 & 1 ? SHUT_WR : SHUT_RD);
+		break;
+	default:
+		while (recv(fd, bytes, sizeof(bytes), 0) > 0)
+			;
+		break;
+	}
+}
+
+/* the client */
+
+static void step_client(struct fuzz *fuzz)
+{
+	static const uint8_t types[] = {
+		AGENT_STDIN, AGENT_STDIN, AGENT_STDIN_EOF, AGENT_SIGNAL, AGENT_RESIZE, AGENT_KILL, AGENT_NEW};
+	static const uint8_t zeros[AGENT_DATA_MAX + 1];
+	const struct agent_signal signal = {.signal = SIGTERM};
+	uint8_t choice = fuzz_u8(fuzz->input);
+	struct frame frame = {.type = types[choice % sizeof(types)], .payload = zeros};
+	const char *why = "";
+	int r;
+
+	if (!fuzz->running)
+		return;
+	if (choice == 0xff) {
+		run_cancel(&fuzz->run, "the client left");
+		fuzz->running = false;
+		fuzz->results++;
+	} else if (choice & 0x80) {
+		fuzz->full = choice & 1;
+		if (!fuzz->full)
+			run_continue(&fuzz->run);
+	} else {
+		if (frame.type == AGENT_STDIN)
+			frame.length = fuzz_u16(fuzz->input) + (choice == 0x7f);
+		if (frame.type == AGENT_SIGNAL || frame.type == AGENT_RESIZE)
+			frame.length = sizeof(signal) - (choice & 1);
+		if (frame.type == AGENT_SIGNAL)
+			frame.payload = (const uint8_t *)&signal;
+		r = run_input(&fuzz->run, &frame, &why);
+		FUZZ_ASSERT(r == 0 || r == -EAGAIN || (r == -EPROTO && why[0] != '\0'));
+	}
+}
+
+static void step(struct fuzz *fuzz)
+{
+	static void (*const steps[])(struct fuzz * fuzz) = {step_on, step_on, step_on, step_message,
+		step_errors, step_frame, step_frame, step_bytes, step_stream, step_client, step_client};
+	uint8_t choice = fuzz_u8(fuzz->input);
+
+	if (choice < 0xd0) {
+		steps[choice % (sizeof(steps) / sizeof(steps[0]))](fuzz);
+	} else if (choice < 0xf8) {
+		fuzz_turn(fuzz->loop);
+	} else if (choice < 0xfc) {
+		fake_time_fire(fuzz->loop, choice);
+	} else if (choice == 0xfc) {
+		step_end(fuzz);
+	} else if (choice == 0xfd) {
+		vm_end(fuzz->vm, "the daemon wants it");
+	}
+}
+
+/* life */
+
+static bool start(struct fuzz *fuzz)
+{
+	struct error error;
+	int status;
+
+	fuzz->control = fuzz->agent = fuzz->session = -1;
+	snprintf(fuzz->folder, sizeof(fuzz->folder), "/tmp/fuzz-XXXXXX");
+	FUZZ_ASSERT(mkdtemp(fuzz->folder));
+	fuzz->loop = loop_create();
+	FUZZ_ASSERT(fuzz->loop);
+	fuzz->config = (struct vm_config){.vmm = "/dev/null",
+		.kvm = "/dev/null",
+		.kernel = "/dev/null",
+		.initrd = "/dev/null",
+		.image = "/dev/null",
+		.memory = "128M",
+		.memory_bytes = 1,
+		.socket_directory = fuzz->folder,
+		.uid_base = 700000,
+		.boot_timeout_ms = 1000,
+		.rehearsals = fuzz_below(fuzz->input, 3),
+		.cgroups = &fuzz->cgroups,
+		.loop = fuzz->loop};
+	fake_process_init(&fuzz->process, fuzz->input);
+	status = vm_start(&fuzz->config, 0, true, &vm_events, fuzz, &fuzz->vm, &error);
+	FUZZ_ASSERT(status == 0 || error.message[0] != '\0');
+	if (status < 0)
+		return false;
+	fuzz->control = accept4(fuzz->process.listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	FUZZ_ASSERT(fuzz->control >= 0);
+	return true;
+}
+
+static void finish(struct fuzz *fuzz)
+{
+	if (fuzz->vm)
+		fuzz_settle(fuzz->loop);
+	if (fuzz->vm)
+		vm_end(fuzz->vm, "the program is over");
+	while (fuzz->stream_count)
+		close(fuzz->streams[--fuzz->stream_count]);
+	if (fuzz->vm)
+		fuzz_settle(fuzz->loop);
+	/* A run of one that has ended is over, unless its client reads nothing. */
+	if (fuzz->running) {
+		FUZZ_ASSERT(fuzz->run.paused || !fuzz->ended);
+		run_cancel(&fuzz->run, "the client left");
+		fuzz->results += fuzz->running;
+		fuzz->running = false;
+	}
+	for (unsigned tries = 0; fuzz->vm && tries < END_TRIES; tries++) {
+		fake_time_fire(fuzz->loop, tries);
+		fuzz_settle(fuzz->loop);
+	}
+	FUZZ_ASSERT(!fuzz->vm && fuzz->runs == fuzz->results);
+	fd_close(&fuzz->control);
+	fake_process_finish(&fuzz->process);
+	loop_destroy(fuzz->loop);
+	FUZZ_ASSERT(rmdir(fuzz->folder) == 0); /* its socket is gone */
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	struct fuzz_input input = fuzz_open(data, size);
+	struct fuzz fuzz = {.input = &input};
+
+	fuzz_begin();
+	if (start(&fuzz))
+		while (fuzz.vm && fuzz_left(&input))
+			step(&fuzz);
+	finish(&fuzz);
+	fuzz_end();
+	return 0;
+}
