@@ -6,7 +6,7 @@
  *   - while the guest sleeps or the VM is paused, vmm does, too (hostile_is_idle)
  *   - it holds as many fds and threads as before, and at most GROWTH_KIB more memory besides the guest's
  *   - files that are not the guest's to write are as before
- *   - the control socket answers within ANSWER_US
+ *   - the control socket answers within ANSWER_US, and a paused VM can be saved
  *   - a guest that lives can reset its devices, and they work: it says so itself
  *
  * Usage: hostile VMM GUEST [--long] [--seeds FIRST COUNT] [--only ATTACK [SEED]]
@@ -50,9 +50,7 @@ struct suite {
 	char reason[2 * REASON_MAX]; /* the first that is wrong with the present case; empty: none */
 };
 
-static void find_fault(struct suite *suite, const char *format, ...) __attribute__((format(printf, 2, 3)));
-
-static void find_fault(struct suite *suite, const char *format, ...)
+static void __attribute__((format(printf, 2, 3))) find_fault(struct suite *suite, const char *format, ...)
 {
 	va_list arguments;
 
@@ -177,8 +175,12 @@ static void pause_and_kill(struct suite *suite, struct hostile_vm *vm)
 {
 	struct vmm_message reply = {0};
 
-	if (ask(suite, vm, VMM_STATUS, &reply) && ask(suite, vm, VMM_PAUSE, &reply))
+	if (ask(suite, vm, VMM_STATUS, &reply) && ask(suite, vm, VMM_PAUSE, &reply)) {
 		check_idle(suite, vm, "while paused");
+		/* whatever the guest has left behind in the processor and the devices */
+		if (hostile_save(vm, &reply) < 0)
+			find_fault(suite, "it is not saved: status %d, %s", reply.status, reply.text);
+	}
 	ask(suite, vm, VMM_KILL, &reply);
 	finish_with(suite, vm, VMM_END_KILLED, "ended by the control socket");
 }
