@@ -202,7 +202,7 @@ static const struct survived {
 	{"rings-outside", 1, NULL, "rings outside memory"},
 	{"rings-at-the-end", 1, NULL, "rings at the last byte of memory"},
 	{"rings-overlap", 12, FAR_AHEAD, "rings over each other"},
-	{"rings-in-tables", 1, NULL, "rings in page tables that are in use"},
+	{"rings-in-tables", 1, FAR_AHEAD, "rings in page tables that are in use"},
 	{"chains", 1, NULL, "malformed chains, buffers at every border"},
 	{"live", 1, NULL, "queues changed while live"},
 	{"resets", 1, NULL, "resets while requests are in flight"},
