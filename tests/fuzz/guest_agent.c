@@ -201,10 +201,7 @@ static void adopt(struct client *client, int fd)
 
 static void come(struct fuzz *fuzz, struct client *client)
 {
-	int small = 1;
-
 	adopt(client, socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-	FUZZ_ASSERT(setsockopt(client->fd, SOL_SOCKET, SO_SNDBUF, &small, sizeof(small)) == 0);
 	if (connect(client->fd, (struct sockaddr *)&fuzz->address, fuzz->address_length) < 0)
 		leave(client); /* the backlog is full */
 }
@@ -272,8 +269,10 @@ static void send_new(struct fuzz *fuzz, struct client *client)
 	if (more & 64)
 		new.memory_max = fuzz_u8(fuzz->input);
 	memcpy(payload, &new, sizeof(new));
-	if (more & 128)
-		payload[fuzz_u8(fuzz->input) % at] = (char)fuzz_u8(fuzz->input);
+	if (more & 128) {
+		choice = fuzz_u8(fuzz->input);
+		payload[choice % at] = (char)fuzz_u8(fuzz->input);
+	}
 	send_frame(client, AGENT_NEW, payload, at);
 }
 
@@ -405,9 +404,9 @@ static void step_users(struct fuzz *fuzz)
 {
 	size_t length = fuzz_u8(fuzz->input);
 	const uint8_t *bytes = fuzz_bytes(fuzz->input, &length);
+	uint8_t choice = fuzz_u8(fuzz->input);
 
-	(void)!pwrite(fuzz_one_in(fuzz->input, 2) ? fuzz->group_fd : fuzz->passwd_fd, bytes, length,
-		fuzz_u8(fuzz->input));
+	(void)!pwrite(choice & 1 ? fuzz->group_fd : fuzz->passwd_fd, bytes, length, choice >> 1);
 }
 
 static void step(struct fuzz *fuzz)

@@ -94,7 +94,7 @@ static void check_sent(const struct virtio_net_hdr_v1 *header, uint64_t length)
 
 static int send_packet(int fd, const struct iovec *pieces, int count)
 {
-	struct virtio_net_hdr_v1 header;
+	struct virtio_net_hdr_v1 header = {.flags = 0};
 	uint64_t length = 0;
 	size_t have = 0;
 
