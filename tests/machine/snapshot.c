@@ -237,6 +237,32 @@ static void test_timer(struct suite *suite, const char *guest)
 	snapshot_files_close(&files);
 }
 
+/* --- what is pending --- */
+
+/* A guest that finds out when a vCPU is let go on that had halted, or an NMI comes within another. */
+static void test_stays(struct suite *suite, const char *guest, bool runs, const char *name)
+{
+	struct vmm_message message;
+	struct snapshot_files files;
+	struct machine machine;
+
+	if (!machine_start(suite, guest, NULL, true, &machine))
+		return;
+	if (!(runs ? machine_gets_on(&machine) : await_exit(&machine)))
+		suite_report(suite, false, name, "it does not run");
+	if (!snapshot_vm_take(suite, &machine, name, &files))
+		return;
+	if (!snapshot_vm_restore(suite, &files, NULL, &machine))
+		return;
+	snapshot_files_close(&files);
+	if (runs)
+		machine_gets_on(&machine);
+	else if (machine_await_state(&machine, VMM_STATE_RUNNING, &message))
+		usleep(300 * 1000);
+	kill(machine.pid, SIGTERM);
+	machine_expect_end(suite, &machine, name, VMM_END_KILLED, "ended by SIGTERM");
+}
+
 /* --- what is refused --- */
 
 static void expect_refusal(struct suite *suite, const struct snapshot_files *files,
@@ -475,6 +501,8 @@ int main(int argc, char *argv[])
 	test_timer(&suite, "timer_deadline");
 	test_timer(&suite, "timer_oneshot");
 	test_timer(&suite, "timer_periodic");
+	test_stays(&suite, "halted", false, "a CPU that had halted stays so");
+	test_stays(&suite, "nmi", true, "an NMI that is being served keeps others out");
 	test_refusals(&suite);
 	test_save_refused(&suite);
 	printf("1..%d\n", suite.count);
