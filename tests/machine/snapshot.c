@@ -397,6 +397,52 @@ static void test_machine_refused(struct suite *suite, const struct snapshot_file
 	machine_expect_end(suite, &machine, "and ends", VMM_END_KILLED, "ended by SIGTERM");
 }
 
+static int make_disk(off_t bytes, char name[16])
+{
+	int fd = memfd_create("disk", 0);
+
+	if (fd < 0 || ftruncate(fd, bytes) < 0)
+		perror("disk");
+	snprintf(name, 16, "fd:%d", fd);
+	return fd;
+}
+
+static void test_devices_refused(struct suite *suite)
+{
+	char disk[16], read_only[24], larger[16];
+	int fd = make_disk(1 << 20, disk), other = make_disk(2 << 20, larger);
+	const char *const options[] = {"--disk", disk, "--net", "none,mac=02:00:00:00:00:01", NULL};
+	const char *const ro[] = {"--disk", read_only, "--net", "none", NULL};
+	const char *const size[] = {"--disk", larger, "--net", "none", NULL};
+	const char *const kind[] = {"--disk", disk, "--balloon", NULL};
+	const char *const mac[] = {"--disk", disk, "--net", "none,mac=02:00:00:00:00:02", NULL};
+	const char *const good[] = {"--disk", disk, "--net", "none", NULL};
+	struct snapshot_files files;
+	struct machine machine;
+
+	snprintf(read_only, sizeof(read_only), "%s,ro", disk);
+	if (!machine_start(suite, "state", options, true, &machine) || !machine_gets_on(&machine) ||
+		!snapshot_vm_take(suite, &machine, "a snapshot with devices", &files))
+		return;
+	expect_refusal(suite, &files, ro, "a disk that was writable",
+		"--restore: disk 0 was writable; leave out its ,ro");
+	expect_refusal(suite, &files, size, "a disk of another size",
+		"--restore: disk 0 had 1048576 bytes and has 2097152 here; give the one of the snapshot");
+	expect_refusal(suite, &files, kind, "another device in its place",
+		"device 1 was a net device and is a vsock device here; give the same ones in the same order");
+	expect_refusal(suite, &files, mac, "another MAC address",
+		"--restore: the guest has the MAC address 02:00:00:00:00:01; leave mac= out");
+	if (snapshot_vm_restore(suite, &files, good, &machine)) {
+		suite_report(
+			suite, machine_gets_on(&machine), "the same devices are fine", "it does not run");
+		kill(machine.pid, SIGTERM);
+		machine_expect_end(suite, &machine, "and it ends", VMM_END_KILLED, "ended by SIGTERM");
+	}
+	snapshot_files_close(&files);
+	fd_close(&fd);
+	fd_close(&other);
+}
+
 static void test_refusals(struct suite *suite)
 {
 	struct snapshot_files files;
@@ -504,6 +550,7 @@ int main(int argc, char *argv[])
 	test_stays(&suite, "halted", false, "a CPU that had halted stays so");
 	test_stays(&suite, "nmi", true, "an NMI that is being served keeps others out");
 	test_refusals(&suite);
+	test_devices_refused(&suite);
 	test_save_refused(&suite);
 	printf("1..%d\n", suite.count);
 	return suite.failed > 0;
