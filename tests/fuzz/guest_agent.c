@@ -11,6 +11,7 @@
 #include "tests/fuzz/support/fake_time.h"
 #include "tests/fuzz/support/fuzz.h"
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -471,6 +472,7 @@ static void start(struct fuzz *fuzz)
 		.shutdown_context = fuzz,
 		.warnings = &fuzz->warnings};
 
+	signal(SIGPIPE, SIG_IGN); /* guest-init has all signals blocked */
 	for (unsigned i = 0; i < CLIENTS_MAX; i++)
 		fuzz->clients[i].fd = -1;
 	fake_children_init(&fuzz->children, fuzz->input);
