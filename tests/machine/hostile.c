@@ -363,27 +363,36 @@ static void test_open(struct suite *suite, const char *attack, uint64_t seed, co
 	free(vm);
 }
 
+/*
+ * walked: the processor itself reads or writes what is no memory, and nothing of it comes to vmm but the
+ * pause and the kill. Those are left to the plain vmm: an emulated processor has been seen to spoil its own
+ * host's kernel by them, and the sanitizers have nothing to watch.
+ */
 static const struct open {
 	const char *attack;
 	unsigned seeds;
+	bool walked;
 	const char *what;
 } opens[] = {
-	{"tables", 5, "page tables in what is no memory"},
-	{"stack", 5, "a stack in what is no memory"},
-	{"gates", 5, "interrupt gates in what is no memory"},
-	{"segments", 5, "segments in what is no memory"},
-	{"task", 5, "the exceptions' stack in what is no memory"},
-	{"unknown", 4, "a descriptor table's address from a register"},
-	{"efer", 1, "EFER, which not every processor enters a guest with"},
-	{"sipi", 2, "start-up to itself"},
+	{"tables", 5, true, "page tables in what is no memory"},
+	{"stack", 5, true, "a stack in what is no memory"},
+	{"gates", 5, true, "interrupt gates in what is no memory"},
+	{"segments", 5, true, "segments in what is no memory"},
+	{"task", 5, true, "the exceptions' stack in what is no memory"},
+	{"unknown", 4, false, "a descriptor table's address from a register"},
+	{"efer", 1, false, "EFER, which not every processor enters a guest with"},
+	{"sipi", 2, false, "start-up to itself"},
 };
 
 static void test_opens(struct suite *suite)
 {
-	for (size_t i = 0; i < sizeof(opens) / sizeof(opens[0]); i++)
+	for (size_t i = 0; i < sizeof(opens) / sizeof(opens[0]); i++) {
+		if (opens[i].walked && suite->setup.sanitized)
+			continue;
 		for (unsigned seed = 0; seed < opens[i].seeds; seed++)
 			if (is_wanted(suite, opens[i].attack, seed))
 				test_open(suite, opens[i].attack, seed, opens[i].what);
+	}
 }
 
 static void test_random(struct suite *suite)
