@@ -49,7 +49,7 @@ void vm_identity_put(struct state_writer *writer, const struct virtio_identity *
 	state_put_u32(writer, identity->id);
 	state_put_u64(writer, identity->features);
 	state_put_u32(writer, identity->config_length);
-	state_put_bytes(writer, identity->config, identity->config_length);
+	state_put_bytes(writer, identity->config, identity->config_length); /* none: NULL */
 }
 
 void vm_identity_get(struct state_reader *reader, struct vm_device_identity *identity)
