@@ -534,13 +534,8 @@ int main(int argc, char *argv[])
 {
 	struct suite suite = {0};
 
-	if (argc != 3) {
-		fprintf(stderr, "usage: %s VMM FOLDER-OF-GUESTS\n", argv[0]);
+	if (!suite_begin(&suite, argc, argv))
 		return 2;
-	}
-	suite.vmm = argv[1];
-	suite.guests = argv[2];
-	signal(SIGPIPE, SIG_IGN);
 	test_goes_on(&suite);
 	test_register_not_saved(&suite);
 	test_chain(&suite);
@@ -552,6 +547,5 @@ int main(int argc, char *argv[])
 	test_refusals(&suite);
 	test_devices_refused(&suite);
 	test_save_refused(&suite);
-	printf("1..%d\n", suite.count);
-	return suite.failed > 0;
+	return suite_end(&suite);
 }
