@@ -85,6 +85,24 @@ ssize_t io_pread_full(int fd, void *data, size_t length, off_t offset)
 	return offset < 0 ? -EINVAL : read_full_at(fd, data, length, offset);
 }
 
+int io_pwrite_all(int fd, const void *data, size_t length, uint64_t offset)
+{
+	const uint8_t *at = data;
+
+	while (length > 0) {
+		ssize_t n = pwrite(fd, at, length, (off_t)offset);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return n < 0 ? -errno : -EIO;
+		at += n;
+		length -= (size_t)n;
+		offset += (uint64_t)n;
+	}
+	return 0;
+}
+
 union fds_control {
 	struct cmsghdr align;
 	char bytes[CMSG_SPACE(sizeof(int) * IO_FDS_MAX)];

@@ -16,6 +16,8 @@ int fd_set_cloexec(int fd, int on);
 
 /* Writes all of it to a blocking fd, whatever the signals. 0 or -errno. */
 int io_write_all(int fd, const void *data, size_t length);
+/* The same at an offset, which the fd must have. -EIO: the file takes no more, and does not say why. */
+int io_pwrite_all(int fd, const void *data, size_t length, uint64_t offset);
 
 /* Reads until length or end of file. Bytes read, or -errno. */
 ssize_t io_read_full(int fd, void *data, size_t length);

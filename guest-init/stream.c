@@ -169,7 +169,11 @@ static bool next_out(struct stream *stream)
 	if (!session_is_over(session))
 		return false;
 	stream->exit_queued = true;
-	return stream_send(stream, AGENT_EXIT, &session->exit, sizeof(session->exit), NULL, 0);
+	if (!stream_send(stream, AGENT_EXIT, &session->exit, sizeof(session->exit), NULL, 0))
+		return false;
+	/* What the host still sends is not read: an ERROR could come after EXIT, the terminal frame. */
+	stream->kind = STREAM_CLOSING;
+	return true;
 }
 
 void stream_pump(struct stream *stream)

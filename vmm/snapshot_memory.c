@@ -4,6 +4,7 @@
  * bytes. So it does not depend on where a file system keeps holes, and a copy that has none is as good.
  */
 #include "vmm/snapshot_memory.h"
+#include "common/io.h"
 #include "vmm/checksum.h"
 #include "vmm/reason.h"
 #include <errno.h>
@@ -36,22 +37,6 @@ static void add_page(struct checksum *sum, uint64_t offset, const uint8_t *page)
 	checksum_add(sum, page, SNAPSHOT_PAGE);
 }
 
-static int write_at(int fd, const uint8_t *data, size_t length, uint64_t offset)
-{
-	while (length > 0) {
-		ssize_t n = pwrite(fd, data, length, (off_t)offset);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0)
-			return n < 0 ? -errno : -EIO;
-		data += n;
-		length -= (size_t)n;
-		offset += (uint64_t)n;
-	}
-	return 0;
-}
-
 struct output {
 	int fd;
 	struct checksum *sum;
@@ -78,7 +63,7 @@ static int save_region(struct output *output, const struct guest_region *region,
 		run = run_of(region->host + at, region->size - at, false);
 		for (uint64_t page = at; page < at + run; page += SNAPSHOT_PAGE)
 			add_page(output->sum, base + page, region->host + page);
-		r = write_at(output->fd, region->host + at, run, base + at);
+		r = io_pwrite_all(output->fd, region->host + at, run, base + at);
 		if (r < 0)
 			return r;
 		output->written += run;

@@ -316,6 +316,13 @@ static int check_mac(const struct vm *vm, const struct vm_device_identity *was)
 	return -EINVAL;
 }
 
+/* A device may have no configuration at all. */
+static bool same_config(const struct vm_device_identity *was, const struct virtio_identity *is)
+{
+	return was->config_length == is->config_length &&
+	       (is->config_length == 0 || memcmp(was->config, is->config, is->config_length) == 0);
+}
+
 static int check_device(const struct vm *vm, unsigned i, const struct vm_device_identity *was)
 {
 	struct virtio_identity is = virtio_mmio_identity(vm->devices[i].mmio);
@@ -326,9 +333,9 @@ static int check_device(const struct vm *vm, unsigned i, const struct vm_device_
 			i, kind_of(was->id), kind_of(is.id));
 		return -EINVAL;
 	}
-	if (is.id == VIRTIO_ID_VSOCK && same && memcmp(was->config, is.config, is.config_length) != 0)
+	if (is.id == VIRTIO_ID_VSOCK && same && !same_config(was, &is))
 		return explain_vsock(was);
-	if (same && (is.own_state || memcmp(was->config, is.config, is.config_length) == 0))
+	if (same && (is.own_state || same_config(was, &is)))
 		return is.id == VIRTIO_ID_NET ? check_mac(vm, was) : 0;
 	if (is.id == VIRTIO_ID_BLOCK && was->config_length == is.config_length)
 		return explain_disk(i, was, &is); /* disks come first */

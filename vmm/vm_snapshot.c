@@ -4,6 +4,7 @@
  * after that, for devices write to it, and the state last: a state file that is whole has its memory.
  */
 #include "vmm/vm_snapshot.h"
+#include "common/io.h"
 #include "vmm/reason.h"
 #include "vmm/vcpu_state_x86_64.h"
 #include "vmm/virtio/mmio.h"
@@ -49,7 +50,7 @@ void vm_identity_put(struct state_writer *writer, const struct virtio_identity *
 	state_put_u32(writer, identity->id);
 	state_put_u64(writer, identity->features);
 	state_put_u32(writer, identity->config_length);
-	state_put_bytes(writer, identity->config, identity->config_length);
+	state_put_bytes(writer, identity->config, identity->config_length); /* none: NULL */
 }
 
 void vm_identity_get(struct state_reader *reader, struct vm_device_identity *identity)
@@ -183,22 +184,6 @@ static int check_files(int state, int memory, char *why)
 	return r;
 }
 
-static int write_state(int fd, const struct state_writer *writer)
-{
-	size_t done = 0;
-
-	while (done < writer->length) {
-		ssize_t n = pwrite(fd, writer->data + done, writer->length - done, (off_t)done);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0)
-			return n < 0 ? -errno : -EIO;
-		done += (size_t)n;
-	}
-	return 0;
-}
-
 static int save_to(
 	struct vm *vm, int state, int memory, struct state_writer *writer, uint64_t *memory_bytes, char *why)
 {
@@ -211,7 +196,7 @@ static int save_to(
 	if (r == 0)
 		r = snapshot_finish(writer, &what);
 	if (r == 0)
-		r = write_state(state, writer);
+		r = io_pwrite_all(state, writer->data, writer->length, 0);
 	return r < 0 ? reason_set(why, VMM_MESSAGE_TEXT, r, "writing the snapshot: %s", strerror(-r)) : 0;
 }
 

@@ -18,6 +18,7 @@ $(eval $(call rules_for,fuzz-coverage,clang,$(BASE_CFLAGS) -O1 -g $(FUZZ_SAN) $(
 # What targets replace, by the linker.
 comma := ,
 FUZZ_WRAP := -Wl,--wrap=epoll_wait
+FUZZ_WRAP_vmm := $(addprefix -Wl$(comma)--wrap=,getrandom preadv pwritev readv sendmsg)
 FUZZ_WRAP_time := $(addprefix -Wl$(comma)--wrap=,timerfd_create timerfd_settime)
 FUZZ_WRAP_guest := $(FUZZ_WRAP_time) $(addprefix -Wl$(comma)--wrap=,spawn_start kill wait4)
 FUZZ_WRAP_hostctl := $(FUZZ_WRAP_time) $(addprefix -Wl$(comma)--wrap=,launch_start waitid log_at cgroup_create \
@@ -59,7 +60,7 @@ $(FUZZ_COVERAGE_BINS): $(BUILD)/fuzz-coverage/bin/%: \
 
 T ?= 60
 FUZZ_CHOSEN = $(filter %$(FUZZ),$(FUZZ_TARGETS))
-.PHONY: fuzz fuzz-build fuzz-corpus fuzz-corpora fuzz-coverage fuzz-mutant
+.PHONY: fuzz fuzz-build fuzz-corpus fuzz-corpora fuzz-coverage fuzz-mutant fuzz-mutant-search
 ## make fuzz       each fuzz target for T seconds (60), as many at once as there are CPUs (FUZZ=vsock: that one)
 fuzz: fuzz-build
 	@tests/fuzz/run $(BUILD) '$(T)' $(FUZZ_CHOSEN)
@@ -76,6 +77,11 @@ fuzz-mutant:
 	@$(CC) $(SAN_CFLAGS) -Wno-error -c -o $(OUT).o $(SOURCE)
 	@$(CC) $(SAN_LDFLAGS) -o $(OUT) $(BUILD)/san/tests/fuzz/support/standalone.o $(OUT).o \
 		$(call fuzz_objects,san,$(TARGET)) $(call fuzz_libs,$(TARGET))
+
+# The mutant stands before the archive that holds the sound object.
+fuzz-mutant-search: $(BUILD)/fuzz/bin/$(TARGET)
+	@clang $(FUZZ_CFLAGS) -Wno-error -c -o $(OUT).o $(SOURCE)
+	@clang $(FUZZ_SAN) -fsanitize=fuzzer -o $(OUT) $(OUT).o $(call fuzz_objects,fuzz,$(TARGET)) $(call fuzz_libs,$(TARGET))
 
 ## make fuzz-coverage  lines of each source file that the corpora reach
 fuzz-coverage: $(filter %$(FUZZ),$(FUZZ_COVERAGE_BINS))

@@ -11,6 +11,7 @@
 #include "tests/fuzz/support/fake_time.h"
 #include "tests/fuzz/support/fuzz.h"
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -201,10 +202,7 @@ static void adopt(struct client *client, int fd)
 
 static void come(struct fuzz *fuzz, struct client *client)
 {
-	int small = 1;
-
 	adopt(client, socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-	FUZZ_ASSERT(setsockopt(client->fd, SOL_SOCKET, SO_SNDBUF, &small, sizeof(small)) == 0);
 	if (connect(client->fd, (struct sockaddr *)&fuzz->address, fuzz->address_length) < 0)
 		leave(client); /* the backlog is full */
 }
@@ -272,8 +270,10 @@ static void send_new(struct fuzz *fuzz, struct client *client)
 	if (more & 64)
 		new.memory_max = fuzz_u8(fuzz->input);
 	memcpy(payload, &new, sizeof(new));
-	if (more & 128)
-		payload[fuzz_u8(fuzz->input) % at] = (char)fuzz_u8(fuzz->input);
+	if (more & 128) {
+		choice = fuzz_u8(fuzz->input);
+		payload[choice % at] = (char)fuzz_u8(fuzz->input);
+	}
 	send_frame(client, AGENT_NEW, payload, at);
 }
 
@@ -405,9 +405,9 @@ static void step_users(struct fuzz *fuzz)
 {
 	size_t length = fuzz_u8(fuzz->input);
 	const uint8_t *bytes = fuzz_bytes(fuzz->input, &length);
+	uint8_t choice = fuzz_u8(fuzz->input);
 
-	(void)!pwrite(fuzz_one_in(fuzz->input, 2) ? fuzz->group_fd : fuzz->passwd_fd, bytes, length,
-		fuzz_u8(fuzz->input));
+	(void)!pwrite(choice & 1 ? fuzz->group_fd : fuzz->passwd_fd, bytes, length, choice >> 1);
 }
 
 static void step(struct fuzz *fuzz)
@@ -472,6 +472,7 @@ static void start(struct fuzz *fuzz)
 		.shutdown_context = fuzz,
 		.warnings = &fuzz->warnings};
 
+	signal(SIGPIPE, SIG_IGN); /* guest-init has all signals blocked */
 	for (unsigned i = 0; i < CLIENTS_MAX; i++)
 		fuzz->clients[i].fd = -1;
 	fake_children_init(&fuzz->children, fuzz->input);

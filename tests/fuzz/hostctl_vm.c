@@ -210,7 +210,7 @@ static void step_message(struct fuzz *fuzz)
 	if (choice & 32)
 		fuzz_take(fuzz->input, message.text, fuzz_u8(fuzz->input) % (sizeof(message.text) + 1));
 	if (choice == 0xff)
-		length = fuzz_u8(fuzz->input);
+		length = fuzz_u8(fuzz->input) % sizeof(message);
 	for (size_t i = 0; i < count; i++) {
 		fds[i] = make_fd(fuzz, fd_choice >> 3);
 		if (fds[i] < 0)

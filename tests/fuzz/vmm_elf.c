@@ -111,7 +111,7 @@ static size_t make_kernel(struct fuzz_input *input, uint8_t file[FILE_MAX])
 		.e_phentsize = sizeof(Elf64_Phdr),
 		.e_phnum = (uint16_t)fuzz_below(input, SEGMENTS + 1)};
 	Elf64_Phdr segment;
-	uint8_t spoil = fuzz_u8(input);
+	uint8_t spoil = fuzz_u8(input), at;
 
 	memset(file, 0xf4, FILE_MAX);
 	for (unsigned i = 0; i < header.e_phnum; i++) {
@@ -143,8 +143,10 @@ static size_t make_kernel(struct fuzz_input *input, uint8_t file[FILE_MAX])
 	if (spoil & 4)
 		header.e_phnum = fuzz_u16(input);
 	memcpy(file, &header, sizeof(header));
-	if (spoil & 8)
-		file[fuzz_u8(input)] = fuzz_u8(input);
+	if (spoil & 8) {
+		at = fuzz_u8(input);
+		file[at] = fuzz_u8(input);
+	}
 	return spoil & 16 ? fuzz_u16(input) % FILE_MAX : FILE_MAX;
 }
 

@@ -264,6 +264,7 @@ static void step(struct fuzz *fuzz)
 {
 	uint8_t choice = fuzz_u8(fuzz->input), bytes[2 * SERIAL_FIFO];
 	size_t length = choice >> 1;
+	uint64_t base;
 
 	switch (choice & 7) {
 	case 0:
@@ -274,10 +275,9 @@ static void step(struct fuzz *fuzz)
 			    SERIAL_FIFO);
 		break;
 	case 2:
-		if (choice & 8)
-			add_window(fuzz, some_address(fuzz), fuzz_u64(fuzz->input), &empty_window, "empty");
-		else
-			add_window(fuzz, some_address(fuzz), fuzz_u8(fuzz->input), &empty_window, "small");
+		base = some_address(fuzz);
+		add_window(fuzz, base, choice & 8 ? fuzz_u64(fuzz->input) : fuzz_u8(fuzz->input),
+			&empty_window, "empty");
 		break;
 	default:
 		step_access(fuzz);

@@ -34,7 +34,7 @@ enum {
 	STREAM_BYTES = 100 * 1000,
 	CALL_PORT = 5000,
 	CALL_BYTES = 1024 * 1024,
-	RANDOM_BYTES = 64 * 1024,
+	RANDOM_BYTES = 16 * 1024, /* each 64 are a request */
 	OPTIONS_MAX = 16,
 	MIB = 1 << 20,
 	HOLE_MIB = 3072, /* memory above this lies above 4 GiB */

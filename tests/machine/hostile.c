@@ -6,7 +6,7 @@
  *   - while the guest sleeps or the VM is paused, vmm does, too (hostile_is_idle)
  *   - it holds as many fds and threads as before, and at most GROWTH_KIB more memory besides the guest's
  *   - files that are not the guest's to write are as before
- *   - the control socket answers within ANSWER_US
+ *   - the control socket answers within ANSWER_US, and a paused VM can be saved
  *   - a guest that lives can reset its devices, and they work: it says so itself
  *
  * Usage: hostile VMM GUEST [--long] [--seeds FIRST COUNT] [--only ATTACK [SEED]]
@@ -50,9 +50,7 @@ struct suite {
 	char reason[2 * REASON_MAX]; /* the first that is wrong with the present case; empty: none */
 };
 
-static void find_fault(struct suite *suite, const char *format, ...) __attribute__((format(printf, 2, 3)));
-
-static void find_fault(struct suite *suite, const char *format, ...)
+static void __attribute__((format(printf, 2, 3))) find_fault(struct suite *suite, const char *format, ...)
 {
 	va_list arguments;
 
@@ -177,8 +175,12 @@ static void pause_and_kill(struct suite *suite, struct hostile_vm *vm)
 {
 	struct vmm_message reply = {0};
 
-	if (ask(suite, vm, VMM_STATUS, &reply) && ask(suite, vm, VMM_PAUSE, &reply))
+	if (ask(suite, vm, VMM_STATUS, &reply) && ask(suite, vm, VMM_PAUSE, &reply)) {
 		check_idle(suite, vm, "while paused");
+		/* whatever the guest has left behind in the processor and the devices */
+		if (hostile_save(vm, &reply) < 0)
+			find_fault(suite, "it is not saved: status %d, %s", reply.status, reply.text);
+	}
 	ask(suite, vm, VMM_KILL, &reply);
 	finish_with(suite, vm, VMM_END_KILLED, "ended by the control socket");
 }
@@ -200,7 +202,7 @@ static const struct survived {
 	{"rings-outside", 1, NULL, "rings outside memory"},
 	{"rings-at-the-end", 1, NULL, "rings at the last byte of memory"},
 	{"rings-overlap", 12, FAR_AHEAD, "rings over each other"},
-	{"rings-in-tables", 1, NULL, "rings in page tables that are in use"},
+	{"rings-in-tables", 1, FAR_AHEAD, "rings in page tables that are in use"},
 	{"chains", 1, NULL, "malformed chains, buffers at every border"},
 	{"live", 1, NULL, "queues changed while live"},
 	{"resets", 1, NULL, "resets while requests are in flight"},
@@ -361,27 +363,36 @@ static void test_open(struct suite *suite, const char *attack, uint64_t seed, co
 	free(vm);
 }
 
+/*
+ * walked: the processor itself reads or writes what is no memory; nothing of it comes to vmm but the pause
+ * and the kill. Not in the lab: an emulated processor writes to its own host's memory then, and spoils the
+ * host's kernel. Nor with sanitizers, which have nothing to watch.
+ */
 static const struct open {
 	const char *attack;
 	unsigned seeds;
+	bool walked;
 	const char *what;
 } opens[] = {
-	{"tables", 5, "page tables in what is no memory"},
-	{"stack", 5, "a stack in what is no memory"},
-	{"gates", 5, "interrupt gates in what is no memory"},
-	{"segments", 5, "segments in what is no memory"},
-	{"task", 5, "the exceptions' stack in what is no memory"},
-	{"unknown", 4, "a descriptor table's address from a register"},
-	{"efer", 1, "EFER, which not every processor enters a guest with"},
-	{"sipi", 2, "start-up to itself"},
+	{"tables", 5, true, "page tables in what is no memory"},
+	{"stack", 5, true, "a stack in what is no memory"},
+	{"gates", 5, true, "interrupt gates in what is no memory"},
+	{"segments", 5, true, "segments in what is no memory"},
+	{"task", 5, true, "the exceptions' stack in what is no memory"},
+	{"unknown", 4, false, "a descriptor table's address from a register"},
+	{"efer", 1, false, "EFER, which not every processor enters a guest with"},
+	{"sipi", 2, false, "start-up to itself"},
 };
 
 static void test_opens(struct suite *suite)
 {
-	for (size_t i = 0; i < sizeof(opens) / sizeof(opens[0]); i++)
+	for (size_t i = 0; i < sizeof(opens) / sizeof(opens[0]); i++) {
+		if (opens[i].walked && (suite->setup.sanitized || getenv("TINDERBOX_LAB")))
+			continue;
 		for (unsigned seed = 0; seed < opens[i].seeds; seed++)
 			if (is_wanted(suite, opens[i].attack, seed))
 				test_open(suite, opens[i].attack, seed, opens[i].what);
+	}
 }
 
 static void test_random(struct suite *suite)

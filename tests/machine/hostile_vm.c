@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -295,18 +296,34 @@ void hostile_drain(struct hostile_vm *vm)
 		;
 }
 
-int64_t hostile_ask(struct hostile_vm *vm, uint32_t type, struct vmm_message *reply)
+static int64_t ask_with(
+	struct hostile_vm *vm, uint32_t type, const int *fds, size_t count, struct vmm_message *reply)
 {
 	struct vmm_message request = {.type = type, .sequence = ++vm->sequence};
 	uint64_t start = hostile_now_us(), end = start + (uint64_t)HOSTILE_LIMIT_MS * US_PER_MS;
 
-	if (vm->control < 0 || io_send_fds(vm->control, &request, sizeof(request), NULL, 0) < 0)
+	if (vm->control < 0 || io_send_fds(vm->control, &request, sizeof(request), fds, count) < 0)
 		return -1;
 	do
 		if (vm->control < 0 || left_ms(end) == 0 || !turn(vm, left_ms(end), reply))
 			return -1;
 	while (reply->type != (type | VMM_REPLY) || reply->sequence != vm->sequence);
 	return reply->status == 0 ? (int64_t)(hostile_now_us() - start) : -1;
+}
+
+int64_t hostile_ask(struct hostile_vm *vm, uint32_t type, struct vmm_message *reply)
+{
+	return ask_with(vm, type, NULL, 0, reply);
+}
+
+int64_t hostile_save(struct hostile_vm *vm, struct vmm_message *reply)
+{
+	int fds[] = {memfd_create("state", MFD_CLOEXEC), memfd_create("memory", MFD_CLOEXEC)};
+	int64_t us = ask_with(vm, VMM_SAVE, fds, 2, reply);
+
+	fd_close(&fds[0]);
+	fd_close(&fds[1]);
+	return us;
 }
 
 /* --- what it holds --- */

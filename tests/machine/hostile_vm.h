@@ -70,6 +70,8 @@ bool hostile_is_idle(const struct hostile_vm *vm, char why[HOSTILE_WHY_MAX]);
 /* Sends the request and waits for its reply; the microseconds that took, or -1: none, or another status than
  * 0. */
 int64_t hostile_ask(struct hostile_vm *vm, uint32_t type, struct vmm_message *reply);
+/* The same for VMM_SAVE, into two memfds that are closed again. */
+int64_t hostile_save(struct hostile_vm *vm, struct vmm_message *reply);
 /* Waits for its end. Its exit status, 128 + signal, or -1: it had to be killed. Closes everything. */
 int hostile_finish(struct hostile_vm *vm);
 /* The last line of its standard error, without the newline; after hostile_finish. */

@@ -16,6 +16,24 @@
 
 enum { MORE_EXITS = 100, ASKED_MAX = 10000 };
 
+bool suite_begin(struct suite *suite, int argc, char *argv[])
+{
+	if (argc != 3) {
+		fprintf(stderr, "usage: %s VMM FOLDER-OF-GUESTS\n", argv[0]);
+		return false;
+	}
+	suite->vmm = argv[1];
+	suite->guests = argv[2];
+	signal(SIGPIPE, SIG_IGN);
+	return true;
+}
+
+int suite_end(const struct suite *suite)
+{
+	printf("1..%d\n", suite->count);
+	return suite->failed > 0;
+}
+
 void suite_report(struct suite *suite, bool ok, const char *name, const char *format, ...)
 {
 	va_list arguments;

@@ -29,6 +29,10 @@ struct machine {
 	uint32_t sequence;
 };
 
+/* Takes the arguments VMM FOLDER-OF-GUESTS; false: others were given, and the usage is said. */
+bool suite_begin(struct suite *suite, int argc, char *argv[]);
+/* Prints the plan; the process's exit status. */
+int suite_end(const struct suite *suite);
 void suite_report(struct suite *suite, bool ok, const char *name, const char *format, ...)
 	__attribute__((format(printf, 4, 5)));
 

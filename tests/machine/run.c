@@ -178,13 +178,8 @@ int main(int argc, char *argv[])
 {
 	struct suite suite = {0};
 
-	if (argc != 3) {
-		fprintf(stderr, "usage: %s VMM FOLDER-OF-GUESTS\n", argv[0]);
+	if (!suite_begin(&suite, argc, argv))
 		return 2;
-	}
-	suite.vmm = argv[1];
-	suite.guests = argv[2];
-	signal(SIGPIPE, SIG_IGN);
 	test_endings(&suite);
 	test_kvm_fd(&suite);
 	test_states(&suite);
@@ -194,6 +189,5 @@ int main(int argc, char *argv[])
 	test_early_kill(&suite);
 	test_connect(&suite);
 	test_peer_that_leaves(&suite);
-	printf("1..%d\n", suite.count);
-	return suite.failed > 0;
+	return suite_end(&suite);
 }

@@ -268,13 +268,8 @@ int main(int argc, char *argv[])
 {
 	struct suite suite = {0};
 
-	if (argc != 3) {
-		fprintf(stderr, "usage: %s VMM FOLDER-OF-GUESTS\n", argv[0]);
+	if (!suite_begin(&suite, argc, argv))
 		return 2;
-	}
-	suite.vmm = argv[1];
-	suite.guests = argv[2];
-	signal(SIGPIPE, SIG_IGN);
 	test_starts(&suite);
 	test_ends(&suite);
 	test_end_races(&suite);
@@ -283,6 +278,5 @@ int main(int argc, char *argv[])
 	test_kills(&suite);
 	test_pauses(&suite);
 	test_early_kill(&suite);
-	printf("1..%d\n", suite.count);
-	return suite.failed > 0;
+	return suite_end(&suite);
 }

@@ -395,6 +395,36 @@ static void a_restored_device_resets_the_transport_and_reuses_no_port(void **sta
 	assert_int_equal(f->host_port, old_port + 1);
 }
 
+/* Saved again before the guest has acted on the first event: it then has two, and must be through with both.
+ */
+static void a_request_waits_for_the_events_of_all_snapshots(void **state)
+{
+	struct fixture *f = *state;
+	struct fake_driver *driver = &f->guest.driver;
+	struct fake_buffer buffer = {.address = fake_driver_alloc(driver, 4), .length = 4, .writable = true};
+	struct vsock_config config = {.cid = FAKE_CID, .loop = driver->loop};
+	uint16_t heads[3];
+	uint32_t written;
+
+	for (unsigned i = 0; i < 4; i++)
+		fake_driver_offer(driver, FAKE_EVENT, fake_driver_chain(driver, FAKE_EVENT, &buffer, 1));
+	for (unsigned i = 0; i < 3; i++) {
+		assert_int_equal(vsock_create(&config, &f->guest.device), 0);
+		assert_int_equal(fake_driver_move(driver, f->guest.device), 0);
+		virtio_mmio_wake(driver->mmio);
+		fake_driver_run(driver);
+		assert_true(fake_driver_used(driver, FAKE_EVENT, &heads[i], &written));
+	}
+	start_connect(f);
+	for (unsigned i = 0; i < 3; i++) {
+		fake_vsock_expect_none(&f->guest);
+		fake_driver_offer(driver, FAKE_EVENT, heads[i]);
+		assert_int_equal(fake_driver_must_kick(driver, FAKE_EVENT), i == 2);
+		fake_driver_kick(driver, FAKE_EVENT);
+	}
+	expect_request(f);
+}
+
 static void ports_out_of_range_are_not_restored(void **state)
 {
 	struct fixture *f = *state;
@@ -411,7 +441,7 @@ static void ports_out_of_range_are_not_restored(void **state)
 	state_writer_init(&writer, bytes, sizeof(bytes));
 	virtio_mmio_save(driver->mmio, &writer);
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-		memcpy(bytes + writer.length - 4, &cases[i].port, 4);
+		memcpy(bytes + writer.length - 8, &cases[i].port, 4);
 		assert_int_equal(vsock_create(&config, &f->guest.device), 0);
 		assert_int_equal(
 			fake_driver_load(driver, f->guest.device, bytes, writer.length), cases[i].wanted);
@@ -455,6 +485,7 @@ int main(void)
 		CASE(a_request_that_waits_for_a_transport_reset_survives_a_new_driver),
 		CASE(a_request_without_a_buffer_waits_for_a_transport_reset_too),
 		CASE(a_restored_device_resets_the_transport_and_reuses_no_port),
+		CASE(a_request_waits_for_the_events_of_all_snapshots),
 		CASE(ports_out_of_range_are_not_restored),
 		CASE_BEFORE_START(a_reset_that_cannot_be_told_holds_no_request_up),
 	};

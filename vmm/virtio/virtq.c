@@ -227,23 +227,25 @@ uint16_t virtq_available(const struct virtq *queue)
 	return queue->live ? load_avail_index(queue) : 0;
 }
 
-bool virtq_want_beyond(struct virtq *queue, uint16_t available)
+/* Our wish is stored before the driver's index is loaded: the mirror of the fence in virtq_publish. */
+static uint16_t want_index(struct virtq *queue, uint16_t index)
 {
-	if (!queue->live)
-		return false;
 	if (queue->event_idx)
-		__atomic_store_n(avail_event(queue), available, __ATOMIC_RELAXED);
+		__atomic_store_n(avail_event(queue), index, __ATOMIC_RELAXED);
 	else
 		__atomic_store_n(&queue->used->flags, 0, __ATOMIC_RELAXED);
-	/* Our wish is stored before the driver's index is loaded: the mirror of the fence in virtq_publish.
-	 */
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
-	return load_avail_index(queue) != available;
+	return load_avail_index(queue);
+}
+
+bool virtq_want_beyond(struct virtq *queue, uint16_t available)
+{
+	return queue->live && (int16_t)(want_index(queue, available) - available) > 0;
 }
 
 bool virtq_want_notify(struct virtq *queue)
 {
-	return virtq_want_beyond(queue, queue->next_avail);
+	return queue->live && want_index(queue, queue->next_avail) != queue->next_avail;
 }
 
 void virtq_no_notify(struct virtq *queue)

@@ -100,7 +100,8 @@ bool virtq_publish(struct virtq *queue);
 bool virtq_want_notify(struct virtq *queue);
 /*
  * For a device that waits for the driver to give something back, not for something to pop: the driver's index
- * now, and later whether it has moved on from there; if not, asks to be notified when it does.
+ * now, and later whether it has moved on beyond one that lay at most a queue's size ahead; if not, asks to be
+ * notified when it does.
  */
 uint16_t virtq_available(const struct virtq *queue);
 bool virtq_want_beyond(struct virtq *queue, uint16_t available);

@@ -40,6 +40,7 @@ static void reset(struct virtio_device *device)
 	end_all(vsock);
 	/* A driver that begins anew has nothing to be told. */
 	vsock->event_pending = vsock->event_told = false;
+	vsock->events_held = 0;
 	vsock_conn_activate_all(vsock);
 }
 
@@ -49,7 +50,15 @@ static void reset(struct virtio_device *device)
  */
 static void save(const struct virtio_device *device, struct state_writer *state)
 {
-	state_put_u32(state, ((const struct vsock *)device)->next_port);
+	const struct vsock *vsock = (const struct vsock *)device;
+	const struct virtq *queue = &device->queues[VSOCK_EVENT];
+	unsigned held = vsock->events_held;
+
+	if (vsock->event_told)
+		held = (uint16_t)(vsock->event_available + 1 - virtq_available(queue));
+	state_put_u32(state, vsock->next_port);
+	state_put_u32(
+		state, held <= VSOCK_EVENT_QUEUE_SIZE ? held : 0); /* more: the guest made its index up */
 }
 
 static void load(struct virtio_device *device, struct state_reader *state)
@@ -59,6 +68,7 @@ static void load(struct virtio_device *device, struct state_reader *state)
 	vsock->next_port = state_get_u32(state);
 	if (vsock->next_port < VSOCK_HOST_PORT_FIRST || vsock->next_port > VSOCK_HOST_PORT_LAST)
 		state_refuse(state);
+	vsock->events_held = state_get_count(state, VSOCK_EVENT_QUEUE_SIZE);
 	/* Told when the queue is looked at. A driver without that queue can't be told. */
 	vsock->event_pending = device->queues[VSOCK_EVENT].live;
 }

@@ -91,7 +91,8 @@ struct vsock {
 	/* A TRANSPORT_RESET: to be told, then told and not understood yet, for the guest has not given its
 	 * buffer back. Until then no connection is asked for: the guest would end it with the old ones. */
 	bool event_pending, event_told;
-	uint16_t event_available; /* the event queue's index when it was told */
+	uint16_t event_available; /* beyond this index of the event queue, it is */
+	unsigned events_held;	  /* told before a snapshot, and their buffers not given back then */
 };
 
 /* vsock_conn.c */

@@ -339,8 +339,9 @@ static void tell_reset(struct vsock *vsock)
 	}
 	vsock->event_pending = false;
 	vsock->event_told = true;
-	/* Before the event is seen: from then on the driver may give the buffer back. */
-	vsock->event_available = virtq_available(queue);
+	/* Before the event is seen: from then on the driver may give the buffer back, after those it has. */
+	vsock->event_available = (uint16_t)(virtq_available(queue) + vsock->events_held);
+	vsock->events_held = 0;
 	virtq_push(queue, chain.head, sizeof(event));
 	virtio_device_publish(&vsock->base, VSOCK_EVENT);
 }

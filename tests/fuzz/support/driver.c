@@ -5,6 +5,20 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+/* The linker's names (--wrap). */
+ssize_t __real_getrandom(void *buffer, size_t length, unsigned flags);
+ssize_t __wrap_getrandom(void *buffer, size_t length, unsigned flags);
+ssize_t __real_preadv(int fd, const struct iovec *pieces, int count, off_t offset);
+ssize_t __wrap_preadv(int fd, const struct iovec *pieces, int count, off_t offset);
+ssize_t __real_pwritev(int fd, const struct iovec *pieces, int count, off_t offset);
+ssize_t __wrap_pwritev(int fd, const struct iovec *pieces, int count, off_t offset);
+ssize_t __real_readv(int fd, const struct iovec *pieces, int count);
+ssize_t __wrap_readv(int fd, const struct iovec *pieces, int count);
+ssize_t __real_sendmsg(int fd, const struct msghdr *message, int flags);
+ssize_t __wrap_sendmsg(int fd, const struct msghdr *message, int flags);
 
 enum { PAGE = 4096, BLOCK = 64, AVAIL_OFFSET = 0x800, USED_OFFSET = 0x1000, EDGE = 64 };
 
@@ -53,6 +67,60 @@ void *driver_at(struct driver *driver, gpa_t address, size_t *length)
 		return region->host + (address - region->base);
 	}
 	return NULL;
+}
+
+/* the host's kernel */
+
+/* It answers EFAULT where a device of ours would die: so what it is given is looked at before. */
+static void check_piece(const void *pointer, size_t length)
+{
+	const struct {
+		const uint8_t *start;
+		size_t size;
+	} regions[] = {{host.low, DRIVER_LOW}, {host.high, DRIVER_HIGH}};
+	const uint8_t *first = pointer, *end = first + length;
+
+	for (unsigned i = 0; i < 2 && length && regions[i].start; i++) {
+		const uint8_t *from = regions[i].start, *to = from + regions[i].size;
+
+		FUZZ_ASSERT(end <= from - PAGE || first >= to + PAGE || (first >= from && end <= to));
+	}
+}
+
+static void check_pieces(const struct iovec *pieces, size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		check_piece(pieces[i].iov_base, pieces[i].iov_len);
+}
+
+ssize_t __wrap_getrandom(void *buffer, size_t length, unsigned flags)
+{
+	check_piece(buffer, length);
+	return __real_getrandom(buffer, length, flags);
+}
+
+ssize_t __wrap_preadv(int fd, const struct iovec *pieces, int count, off_t offset)
+{
+	check_pieces(pieces, (size_t)count);
+	return __real_preadv(fd, pieces, count, offset);
+}
+
+ssize_t __wrap_pwritev(int fd, const struct iovec *pieces, int count, off_t offset)
+{
+	check_pieces(pieces, (size_t)count);
+	return __real_pwritev(fd, pieces, count, offset);
+}
+
+ssize_t __wrap_readv(int fd, const struct iovec *pieces, int count)
+{
+	check_pieces(pieces, (size_t)count);
+	return __real_readv(fd, pieces, count);
+}
+
+ssize_t __wrap_sendmsg(int fd, const struct msghdr *message, int flags)
+{
+	check_pieces(message->msg_iov, message->msg_iovlen);
+	return __real_sendmsg(fd, message, flags);
 }
 
 /* the machine */
@@ -396,16 +464,13 @@ static void step_chain(struct driver *driver)
 static void step_descriptor(struct driver *driver)
 {
 	struct driver_ring *ring = &driver->rings[some_queue(driver)];
-	uint8_t flags = fuzz_u8(driver->input);
+	uint8_t flags = fuzz_u8(driver->input), index = fuzz_u8(driver->input) % VIRTQ_SIZE_MAX;
+	struct vring_desc *desc = &ring->desc[index];
 
-	ring->desc[fuzz_u8(driver->input) % ring->size] = (struct vring_desc){
-		.addr = driver_some_address(driver),
-		.len = driver_some_length(driver),
-		.flags = flags & 3,
-		.next = fuzz_u8(driver->input),
-	};
-	if (flags & 0x80)
-		ring->desc[0].flags = fuzz_u16(driver->input);
+	desc->addr = driver_some_address(driver);
+	desc->len = driver_some_length(driver);
+	desc->flags = flags & 0x80 ? fuzz_u16(driver->input) : flags & 3;
+	desc->next = fuzz_u8(driver->input);
 }
 
 /* The rings' own fields: indices, entries, flags, events. */

@@ -16,7 +16,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { INPUT_SECONDS = 20 };
+enum { INPUT_SECONDS = 60 };
 
 static struct {
 	char name[128]; /* of the input that runs */

@@ -13,6 +13,7 @@ enum {
 	IOAPIC_PIN = 0x10,
 	IOAPIC_MASKED = 1 << 16,
 	DELIVERY_MODE = 7 << 8,
+	VECTOR_FIRST = 0x20, /* below are exceptions */
 	UP = VIRTIO_CONFIG_S_ACKNOWLEDGE | VIRTIO_CONFIG_S_DRIVER | VIRTIO_CONFIG_S_FEATURES_OK |
 	     VIRTIO_CONFIG_S_DRIVER_OK,
 	MSR_APIC_BASE = 0x1b,
@@ -146,7 +147,7 @@ static void some_ioapic(struct program *program)
 	uint32_t index = below(program, IOAPIC_PIN + 2 * WINDOWS_MAX), value = (uint32_t)some_value(program);
 
 	if (!program->wild && index >= IOAPIC_PIN)
-		value &= ~(uint32_t)DELIVERY_MODE;
+		value = (value & ~(uint32_t)DELIVERY_MODE) | VECTOR_FIRST;
 	ioapic_write(index, value);
 }
 
@@ -190,8 +191,8 @@ static void some_lapic(struct program *program)
 {
 	uint32_t offset = below(program, 0x40) * 0x10, value = (uint32_t)some_value(program);
 
-	if (!program->wild && (offset == 0x300 || (offset >= 0x320 && offset <= 0x370)))
-		value &= ~(uint32_t)DELIVERY_MODE;
+	if (!program->wild && (offset == 0x2f0 || (offset >= 0x300 && offset <= 0x370)))
+		value = (value & ~(uint32_t)DELIVERY_MODE) | VECTOR_FIRST;
 	lapic_write(offset, value);
 }
 
