@@ -27,6 +27,7 @@ struct fuzz {
 	struct fuzz_input *input;
 	struct loop *loop;
 	struct vm_config config;
+	struct vm_source source;
 	struct cgroup_tree cgroups;
 	char folder[32];
 	struct vm *vm; /* NULL: gone */
@@ -53,7 +54,7 @@ static void on_warm(void *context, struct vm *vm)
 	struct fuzz *fuzz = context;
 
 	FUZZ_ASSERT(vm == fuzz->vm && !fuzz->warm && vm->state == VM_WARM && vm->session >= 0);
-	FUZZ_ASSERT(vm->rehearsed == vm->config->rehearsals);
+	FUZZ_ASSERT(vm->rehearsed == vm->source->rehearsals);
 	fuzz->warm = true;
 }
 
@@ -470,6 +471,8 @@ static void step(struct fuzz *fuzz)
 
 static bool start(struct fuzz *fuzz)
 {
+	const struct vm_file null = {.path = "/dev/null", .name = "/dev/null"};
+	const struct vm_order order = {.source = &fuzz->source, .awaited = true};
 	struct error error;
 	int status;
 
@@ -480,19 +483,20 @@ static bool start(struct fuzz *fuzz)
 	FUZZ_ASSERT(fuzz->loop);
 	fuzz->config = (struct vm_config){.vmm = "/dev/null",
 		.kvm = "/dev/null",
-		.kernel = "/dev/null",
-		.initrd = "/dev/null",
-		.image = "/dev/null",
-		.memory = "128M",
-		.memory_bytes = 1,
 		.socket_directory = fuzz->folder,
 		.uid_base = 700000,
 		.boot_timeout_ms = 1000,
-		.rehearsals = fuzz_below(fuzz->input, 3),
 		.cgroups = &fuzz->cgroups,
 		.loop = fuzz->loop};
+	fuzz->source = (struct vm_source){.kernel = null,
+		.initrd = null,
+		.image = null,
+		.size = "128M",
+		.memory_bytes = 1,
+		.cpus = 1,
+		.rehearsals = fuzz_below(fuzz->input, 3)};
 	fake_process_init(&fuzz->process, fuzz->input);
-	status = vm_start(&fuzz->config, 0, true, &vm_events, fuzz, &fuzz->vm, &error);
+	status = vm_start(&fuzz->config, &order, &vm_events, fuzz, &fuzz->vm, &error);
 	FUZZ_ASSERT(status == 0 || error.message[0] != '\0');
 	if (status < 0)
 		return false;
