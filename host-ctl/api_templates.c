@@ -23,8 +23,6 @@ struct build {
 	size_t last_length;
 };
 
-static const char prefix[] = "/v1/templates/";
-
 /* --- bodies --- */
 
 /* The body as an object of no other fields than these; NULL with *error set. */
@@ -230,6 +228,12 @@ void api_templates_post(struct api *api, struct http_request *request)
 
 /* --- the others --- */
 
+/* The one in the path. */
+static const char *name_of(const struct http_request *request)
+{
+	return request->path + strlen("/v1/templates/");
+}
+
 static void reply(struct http_request *request, json_t *body, const struct error *error)
 {
 	if (body)
@@ -249,12 +253,12 @@ void api_template_get(struct api *api, struct http_request *request)
 {
 	struct error error;
 
-	reply(request, template_to_json(api->templates, request->path + sizeof prefix - 1, &error), &error);
+	reply(request, template_to_json(api->templates, name_of(request), &error), &error);
 }
 
 void api_template_delete(struct api *api, struct http_request *request)
 {
-	const char *name = request->path + sizeof prefix - 1;
+	const char *name = name_of(request);
 	struct error error;
 	json_t *body = NULL;
 
@@ -277,7 +281,7 @@ void api_pool_put(struct api *api, struct http_request *request)
 	json_t *body = parse_body(request, fields, &error);
 	const char *name = TEMPLATE_BASE;
 	struct pool *pool = NULL;
-	unsigned int target;
+	unsigned int target = 0;
 
 	if (body && (!json_object_get(body, "template") || !get_name(body, "template", &name, &error)) &&
 		!get_number(body, "target", 0, POOL_TARGET_MAX, &target, &error))

@@ -41,8 +41,27 @@ static const struct cli_option option_table[OPT_COUNT] = {
 	[OPT_HELP] = {.name = "help", .letter = 'h'},
 };
 
+struct action {
+	const char *name, *method;
+	bool named, builds;
+	int (*print)(const json_t *answer); /* for people */
+};
+
+static int print_build(const json_t *answer);
+static int print_list(const json_t *answer);
+static int print_template(const json_t *template);
+static int print_nothing(const json_t *answer);
+
+static const struct action actions[] = {
+	{.name = "build", .method = "POST", .named = true, .builds = true, .print = print_build},
+	{.name = "list", .method = "GET", .print = print_list},
+	{.name = "show", .method = "GET", .named = true, .print = print_template},
+	{.name = "rm", .method = "DELETE", .named = true, .print = print_nothing},
+};
+
 struct order {
-	const char *action, *name; /* NULL: not given */
+	const struct action *action; /* NULL: not given */
+	const char *name;	     /* the same */
 	const char *socket;
 	bool json, help;
 	json_t *body; /* of a build */
@@ -110,14 +129,21 @@ static int set_option(struct order *order, int option, const char *value, char *
 	}
 }
 
+static int set_action(struct order *order, const char *name, char *error)
+{
+	for (size_t i = 0; i < sizeof actions / sizeof actions[0]; i++)
+		if (!strcmp(actions[i].name, name))
+			order->action = &actions[i];
+	return order->action ? 0 : refuse(error, "build, list, show or rm is expected, not ", name);
+}
+
 static int add_operand(struct order *order, const char *text, char *error)
 {
 	if (!order->action)
-		order->action = text;
-	else if (!order->name)
-		order->name = text;
-	else
+		return set_action(order, text, error);
+	if (order->name)
 		return refuse(error, "too many arguments: ", text);
+	order->name = text;
 	return 0;
 }
 
@@ -142,19 +168,11 @@ static int parse(struct order *order, int argc, char **argv, char *error)
 
 static int check(const struct order *order, char *error)
 {
-	bool builds;
-
-	if (!order->action)
-		return refuse(error, "build, list, show or rm is expected", "");
-	builds = !strcmp(order->action, "build");
-	if (!builds && strcmp(order->action, "list") != 0 && strcmp(order->action, "show") != 0 &&
-		strcmp(order->action, "rm") != 0)
-		return refuse(error, "build, list, show or rm is expected, not ", order->action);
-	if (strcmp(order->action, "list") != 0 && !order->name)
-		return refuse(error, "a template's name is expected after ", order->action);
-	if (!strcmp(order->action, "list") && order->name)
+	if (order->action->named && !order->name)
+		return refuse(error, "a template's name is expected after ", order->action->name);
+	if (!order->action->named && order->name)
 		return refuse(error, "list takes no name, but was given ", order->name);
-	if (!builds && json_object_size(order->body))
+	if (!order->action->builds && json_object_size(order->body))
 		return refuse(error, "only build takes --image, --mem, --cpus and --run", "");
 	if (order->name && !template_name_is_valid(order->name))
 		return refuse(error,
@@ -265,39 +283,35 @@ static int print_build(const json_t *answer)
 	return cli_finish_output();
 }
 
-static int print(const struct order *order, const json_t *answer)
+static int print_nothing(const json_t *answer)
 {
-	if (order->json)
-		return cli_print_json(answer);
-	if (!strcmp(order->action, "list"))
-		return print_list(answer);
-	if (!strcmp(order->action, "show"))
-		return print_template(answer);
-	if (!strcmp(order->action, "build"))
-		return print_build(answer);
+	(void)answer;
 	return 0;
 }
 
 static int perform(struct order *order)
 {
-	bool builds = !strcmp(order->action, "build"), lists = !strcmp(order->action, "list");
-	const char *method = builds ? "POST" : !strcmp(order->action, "rm") ? "DELETE" : "GET";
+	const struct action *action = order->action;
 	char path[64 + TEMPLATE_NAME_MAX] = "/v1/templates";
 	struct client client = {.fd = -1};
 	struct client_error error;
 	json_t *answer = NULL;
 	int r;
 
-	if (builds && json_object_set_new(order->body, "name", json_string(order->name)) < 0)
+	if (action->builds && json_object_set_new(order->body, "name", json_string(order->name)) < 0)
 		return cli_fail("out of memory");
-	if (!builds && !lists)
+	if (action->named && !action->builds)
 		snprintf(path, sizeof path, "/v1/templates/%s", order->name);
-	r = client_connect(
-		&client, cli_socket_path(order->socket), builds ? -1 : CLIENT_QUERY_TIMEOUT_MS, &error);
+	r = client_connect(&client, cli_socket_path(order->socket),
+		action->builds ? -1 : CLIENT_QUERY_TIMEOUT_MS, &error);
 	if (r == 0)
-		r = client_call(&client, method, path, builds ? order->body : NULL, NULL, &answer, &error);
+		r = client_call(&client, action->method, path, action->builds ? order->body : NULL, NULL,
+			&answer, &error);
 	client_finish(&client);
-	r = r < 0 ? cli_fail_client(&error, order->json) : print(order, answer);
+	if (r < 0)
+		r = cli_fail_client(&error, order->json);
+	else
+		r = order->json ? cli_print_json(answer) : action->print(answer);
 	json_decref(answer);
 	return r;
 }
@@ -305,13 +319,13 @@ static int perform(struct order *order)
 int cmd_template(int argc, char **argv)
 {
 	struct order order = {.body = json_object()};
-	char error[CLI_TEXT_MAX];
+	char error[CLI_TEXT_MAX] = "build, list, show or rm is expected";
 	int r = parse(&order, argc, argv, error);
 
 	if (r == 0 && order.help) {
 		fputs(template_usage, stdout);
 		r = cli_finish_output();
-	} else if (r < 0 || check(&order, error) < 0) {
+	} else if (r < 0 || !order.action || check(&order, error) < 0) {
 		r = cli_fail_usage(argv[0], error);
 	} else {
 		r = perform(&order);
