@@ -449,7 +449,7 @@ static void test_http_refusals(void **state)
 	answer_finish(&answer);
 	call(&daemon, "DELETE", "/v1/pool", NULL, &answer);
 	assert_int_equal(answer.status, 405);
-	assert_string_equal(error_member(&answer, "message"), "/v1/pool takes GET, not DELETE");
+	assert_string_equal(error_member(&answer, "message"), "/v1/pool takes GET and PUT, not DELETE");
 	answer_finish(&answer);
 	/* Announced and not sent: refused unread. */
 	fd = client_open(&daemon);
