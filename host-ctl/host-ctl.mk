@@ -16,9 +16,10 @@ host-ctl: $(HOST_CTL)
 
 # The vmm that the daemon's own tests run: it plays the guest too, and needs no KVM.
 FAKE_VMM := $(BUILD)/tests/fake-vmm
-LINT_SRCS += tests/fake-vmm/fake_vmm.c
+FAKE_VMM_SRCS := $(wildcard tests/fake-vmm/*.c)
+LINT_SRCS += $(FAKE_VMM_SRCS)
 CHECK_NEEDS += $(FAKE_VMM)
-$(FAKE_VMM): $(BUILD)/host/tests/fake-vmm/fake_vmm.o $(patsubst %.c,$(BUILD)/host/%.o,$(COMMON_SRCS))
+$(FAKE_VMM): $(patsubst %.c,$(BUILD)/host/%.o,$(FAKE_VMM_SRCS) $(COMMON_SRCS))
 	@mkdir -p $(@D)
 	@echo "  LD $@"
 	@$(CC) -static -o $@ $^
