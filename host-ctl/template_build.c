@@ -161,12 +161,15 @@ static void saved(void *context, uint64_t state_bytes, uint64_t memory_bytes)
 }
 
 static struct template_job *create(struct template_store *store, const struct vm_config *config,
-	const struct template_order *order, const struct template_events *events, void *context)
+	const struct template_order *order, const struct template_events *events, void *context,
+	struct error *error)
 {
 	struct template_job *job = calloc(1, sizeof *job);
 
-	if (!job)
+	if (!job) {
+		error_set(error, ERROR_INTERNAL, "out of memory for template %s", order->name);
 		return NULL;
+	}
 	*job = (struct template_job){.store = store,
 		.config = config,
 		.events = events,
@@ -202,14 +205,15 @@ int template_build(struct template_store *store, const struct vm_config *config,
 	const struct template_order *order, const struct template_events *events, void *context,
 	struct template_job **out, struct error *error)
 {
-	struct template_job *job = create(store, config, order, events, context);
-	json_t *inputs = template_inputs(config, order->source, order->commands, order->count, error);
-	int status = job && inputs ? 0 : -EINVAL;
+	struct template_job *job = create(store, config, order, events, context, error);
+	json_t *inputs = NULL;
+	int status;
 
-	if (status) {
-		json_decref(inputs);
+	if (job)
+		inputs = template_inputs(config, order->source, order->commands, order->count, error);
+	if (!inputs) {
 		free(job);
-		return status;
+		return -EINVAL;
 	}
 	job->source = *order->source;
 	job->source.cid = TEMPLATE_CID;
@@ -233,7 +237,7 @@ int template_fetch(struct template_store *store, const struct vm_config *config,
 	const struct template_order *order, const struct template_events *events, void *context,
 	struct template_job **out, struct error *error)
 {
-	struct template_job *job = create(store, config, order, events, context);
+	struct template_job *job = create(store, config, order, events, context, error);
 	int status =
 		job ? template_store_read(store, order->name, &job->folder, &job->about, error) : -ENOMEM;
 
@@ -242,10 +246,10 @@ int template_fetch(struct template_store *store, const struct vm_config *config,
 		status = begin_check(job);
 		*error = job->error;
 	}
-	if (status && job)
-		free_job(job);
-	else
+	if (!status)
 		*out = job;
+	else if (job)
+		free_job(job);
 	return status;
 }
 

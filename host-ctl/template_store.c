@@ -235,16 +235,23 @@ static json_t *read_description(int folder)
 int template_store_read(
 	const struct template_store *store, const char *name, int *fd, json_t **about, struct error *error)
 {
-	*fd = open_folder(store->folder, name);
-	if (*fd == -ENOENT)
-		return -ENOENT;
-	if (*fd < 0)
-		return fail(error, *fd, "open template", name);
-	*about = read_description(*fd);
-	if (json_integer_value(json_object_get(*about, "format")) == TEMPLATE_FORMAT)
+	int folder = open_folder(store->folder, name);
+	json_t *read;
+
+	if (folder == -ENOENT)
+		error_set(error, ERROR_NOT_FOUND, "there is no template %.64s", name);
+	else if (folder < 0)
+		fail(error, folder, "open template", name);
+	if (folder < 0)
+		return folder;
+	read = read_description(folder);
+	if (json_integer_value(json_object_get(read, "format")) == TEMPLATE_FORMAT) {
+		*fd = folder;
+		*about = read;
 		return 0;
-	json_decref(*about);
-	fd_close(fd);
+	}
+	json_decref(read);
+	fd_close(&folder);
 	error_set(error, ERROR_INTERNAL,
 		"template %s cannot be used: its %s is damaged or of another version: build it again", name,
 		description);

@@ -42,8 +42,8 @@ void template_store_add(struct template_store *store, struct template *template)
 
 /* NULL: none is loaded under this name. */
 struct template *template_store_find(const struct template_store *store, const char *name);
-/* What is on the disk of that name: *fd of its folder, the caller's, and its template.json, the caller's. 0,
- * -ENOENT, or another -errno with *error set. */
+/* What is on the disk of that name: *fd of its folder and its template.json, both the caller's. 0, or -errno
+ * with *error set and the two untouched; -ENOENT: there is none. */
 int template_store_read(
 	const struct template_store *store, const char *name, int *fd, json_t **about, struct error *error);
 /* Names on the disk, sorted, as an array of JSON strings; the caller's. NULL without memory. */

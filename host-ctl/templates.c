@@ -411,11 +411,10 @@ json_t *template_to_json(const struct templates *templates, const char *name, st
 	json_t *about = NULL;
 	int folder = -1, status = -ENOENT;
 
+	error_set(error, ERROR_NOT_FOUND, "there is no template %.64s", name);
 	if (templates->store.folder >= 0 && template_name_is_valid(name))
 		status = template_store_read(&templates->store, name, &folder, &about, error);
 	fd_close(&folder);
-	if (status == -ENOENT)
-		error_set(error, ERROR_NOT_FOUND, "there is no template %.64s", name);
 	if (status)
 		return NULL;
 	json_object_set_new(about, "loaded", json_boolean(loaded != NULL));

@@ -189,6 +189,58 @@ static void test_one_that_cannot_be_loaded_is_built_again(void **state)
 	remove_state(&daemon);
 }
 
+static void make_template(const struct daemon *daemon, const char *name, const char *description)
+{
+	char path[160];
+
+	templates_path(daemon, name, path);
+	assert_int_equal(mkdir(path, 0700), 0);
+	write_text(path, "template.json", description);
+}
+
+static void remove_template(const struct daemon *daemon, const char *name, int wanted)
+{
+	char path[128];
+	struct answer answer;
+
+	snprintf(path, sizeof path, "/v1/templates/%s", name);
+	call(daemon, "DELETE", path, NULL, &answer);
+	assert_int_equal(answer.status, wanted);
+	answer_finish(&answer);
+}
+
+/* They are named, are no template to run in, and can be removed. */
+static void test_damaged_descriptions_are_named(void **state)
+{
+	static const char fault[] =
+		"template newer cannot be used: its template.json is damaged or of another "
+		"version: build it again";
+	struct daemon daemon;
+	struct answer answer;
+	json_t *list;
+
+	(void)state;
+	start_with_templates(&daemon, "boot");
+	stop(&daemon);
+	make_template(&daemon, "newer", "{\"format\": 2, \"name\": \"newer\"}");
+	make_template(&daemon, "torn", "{\"format\": 1, \"na");
+	daemon_launch(&daemon, "boot", pool_of_two, true);
+	call(&daemon, "GET", "/v1/templates", NULL, &answer);
+	assert_int_equal(answer.status, 200);
+	list = json_object_get(answer.json, "templates");
+	assert_int_equal(json_array_size(list), 3);
+	assert_string_equal(json_string_value(json_object_get(json_array_get(list, 1), "fault")), fault);
+	assert_true(json_is_false(json_object_get(json_array_get(list, 2), "loaded")));
+	answer_finish(&answer);
+	run_command(&daemon, "{\"argv\":[\"echo\",\"x\"],\"template\":\"torn\"}", &answer);
+	assert_int_equal(answer.status, 404);
+	answer_finish(&answer);
+	remove_template(&daemon, "newer", 200);
+	remove_template(&daemon, "torn", 200);
+	daemon_stop(&daemon);
+	remove_state(&daemon);
+}
+
 static void test_a_failed_build_leaves_nothing_and_the_pool_boots(void **state)
 {
 	static const struct {
@@ -300,17 +352,6 @@ static void build(const struct daemon *daemon, const char *body)
 	if (answer.status != 200)
 		print_message("%s", answer.body);
 	assert_int_equal(answer.status, 200);
-	answer_finish(&answer);
-}
-
-static void remove_template(const struct daemon *daemon, const char *name, int wanted)
-{
-	char path[128];
-	struct answer answer;
-
-	snprintf(path, sizeof path, "/v1/templates/%s", name);
-	call(daemon, "DELETE", path, NULL, &answer);
-	assert_int_equal(answer.status, wanted);
 	answer_finish(&answer);
 }
 
@@ -542,6 +583,7 @@ int main(void)
 		cmocka_unit_test(test_the_pool_is_of_clones),
 		cmocka_unit_test(test_a_template_is_built_again_when_its_inputs_changed),
 		cmocka_unit_test(test_one_that_cannot_be_loaded_is_built_again),
+		cmocka_unit_test(test_damaged_descriptions_are_named),
 		cmocka_unit_test(test_a_failed_build_leaves_nothing_and_the_pool_boots),
 		cmocka_unit_test(test_a_daemon_killed_during_a_build_leaves_nothing_for_long),
 		cmocka_unit_test(test_a_stop_during_a_build_leaves_nothing),
