@@ -260,8 +260,8 @@ void fake_serve_session(struct fake *fake)
 	struct frame_reader reader;
 	struct frame frame;
 	const char *why;
-	char command[64];
-	char *strings, *next;
+	char command[64], strings[AGENT_STRINGS_MAX];
+	char *next;
 
 	if (frame_reader_init(&reader, AGENT_FRAME_MAX))
 		fake_fail("memory");
@@ -269,9 +269,6 @@ void fake_serve_session(struct fake *fake)
 	if (frame.type != AGENT_NEW || frame_parse_new(&frame, &view, &why))
 		fake_fail("no proper NEW");
 	/* The reader's buffer moves on with its next frame. */
-	strings = malloc(view.fixed.strings_length);
-	if (!strings)
-		fake_fail("memory");
 	memcpy(strings, view.strings, view.fixed.strings_length);
 	next = strings + strlen(strings) + 1;
 	if (!strcmp(strings, "sh") && !(view.fixed.flags & AGENT_NEW_STDIN)) {
@@ -283,7 +280,6 @@ void fake_serve_session(struct fake *fake)
 		fake_put_started(fake);
 		run_started(fake, command, next, view.fixed.argc - 1, &reader);
 	}
-	free(strings);
 	frame_reader_finish(&reader);
 	/* As a guest does: the stream is closed after the terminal frame, the VM goes on. */
 	fd_close(&fake->session);
