@@ -274,7 +274,7 @@ void fake_serve_session(struct fake *fake)
 	if (!strcmp(strings, "sh") && !(view.fixed.flags & AGENT_NEW_STDIN)) {
 		split_line(next + strlen(next) + 1, command, sizeof command, &next, &view.fixed.argc);
 	} else {
-		snprintf(command, sizeof command, "%s", strings);
+		snprintf(command, sizeof command, "%.*s", (int)sizeof command - 1, strings);
 	}
 	if (!run_unstarted(fake, command)) {
 		fake_put_started(fake);
