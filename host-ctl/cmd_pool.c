@@ -146,10 +146,12 @@ static int parse(struct query *query, int argc, char **argv, char *error)
 	while ((option = cli_parser_next(&parser, &value)) >= 0)
 		if (set_option(query, option, value, error) < 0)
 			return -1;
-	if (option == CLI_BAD || parser.next < argc) {
-		snprintf(error, CLI_TEXT_MAX, "%s%s",
-			option == CLI_BAD ? parser.error : "unexpected argument ",
-			option == CLI_BAD ? "" : argv[parser.next]);
+	if (option == CLI_BAD) {
+		snprintf(error, CLI_TEXT_MAX, "%s", parser.error);
+		return -1;
+	}
+	if (parser.next < argc) {
+		snprintf(error, CLI_TEXT_MAX, "'%s' is not expected here", argv[parser.next]);
 		return -1;
 	}
 	return 0;
