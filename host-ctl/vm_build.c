@@ -2,6 +2,7 @@
 /* From a VM whose commands are done to a template's two files: parked, paused, saved. */
 #include "common/io.h"
 #include "host-ctl/clock.h"
+#include "host-ctl/text.h"
 #include "host-ctl/vm_private.h"
 
 #include <errno.h>
@@ -32,13 +33,11 @@ void vm_pause(struct vm *vm)
 
 static void fail(struct vm *vm, const char *what, const struct vmm_message *message)
 {
-	char cause[VM_CAUSE_MAX];
+	char cause[VM_CAUSE_MAX], text[VMM_MESSAGE_TEXT + 1];
 
-	if (memchr(message->text, '\0', sizeof message->text) && message->text[0])
-		snprintf(cause, sizeof cause, "the guest could not be %s: %s", what, message->text);
-	else
-		snprintf(cause, sizeof cause, "the guest could not be %s: %s", what,
-			strerror(message->status < 0 ? -message->status : EPROTO));
+	text_copy_printable(text, sizeof text, message->text, strnlen(message->text, sizeof message->text));
+	snprintf(cause, sizeof cause, "the guest could not be %s: %s", what,
+		text[0] ? text : strerror(message->status < 0 ? -message->status : EPROTO));
 	vm_end(vm, cause);
 }
 

@@ -9,6 +9,7 @@
  */
 #include "host-ctl/clock.h"
 #include "host-ctl/run_check.h"
+#include "host-ctl/text.h"
 #include "host-ctl/vm_private.h"
 
 #include <errno.h>
@@ -113,11 +114,16 @@ bool vm_command_start(struct vm *vm)
 /* What people know the present command by. */
 static void name_command(const struct vm *vm, char *name, size_t size)
 {
-	if (vm->state == VM_REHEARSING)
+	char shown[SHOWN_MAX + 1];
+	const char *line;
+
+	if (vm->state == VM_REHEARSING) {
 		snprintf(name, size, "the sample command");
-	else
-		snprintf(name, size, "command %u ('%.*s')", vm->prepared, SHOWN_MAX,
-			vm->build->commands[vm->prepared - 1]);
+		return;
+	}
+	line = vm->build->commands[vm->prepared - 1];
+	text_copy_printable(shown, sizeof shown, line, strnlen(line, SHOWN_MAX));
+	snprintf(name, size, "command %u ('%s')", vm->prepared, shown);
 }
 
 static void fail(struct vm *vm, const struct agent_exit *ending)

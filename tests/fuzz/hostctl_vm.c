@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * host-ctl's side of a VM that its guest has taken over, vmm included: any message with any fds on the
- * control socket, any bytes on the agent's stream and on the session's, in any order; and a client that
- * sends, waits and leaves meanwhile. Whatever they do, no transition is made that vm.h and run.h do not
- * allow, each run ends once, output comes without a gap, and in the end nothing is left of the VM.
+ * host-ctl's side of a VM that its guest has taken over, vmm included, be it booted or cloned, for runs or to
+ * become a template: any message with any fds on the control socket, any bytes on the agent's stream and on
+ * the session's, in any order; and a client that sends, waits and leaves meanwhile. Whatever they do, no
+ * transition is made that vm.h and run.h do not allow, each run ends once, output comes without a gap, a
+ * template is saved once and after all of its commands, and in the end nothing is left of the VM.
  */
 #include "common/io.h"
 #include "host-ctl/run.h"
@@ -21,6 +22,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+/* Of the first byte, besides the number of rehearsals. */
+enum { SHAPE_CLONE = 0x40, SHAPE_BUILD = 0x80 };
+
 enum { STREAMS_MAX = 16, FRAME_ROOM = AGENT_FRAME_HEADER + AGENT_FRAME_MAX, END_TRIES = 64 };
 
 struct fuzz {
@@ -28,10 +32,12 @@ struct fuzz {
 	struct loop *loop;
 	struct vm_config config;
 	struct vm_source source;
+	struct vm_build build;
+	struct vm_order order;
 	struct cgroup_tree cgroups;
 	char folder[32];
 	struct vm *vm; /* NULL: gone */
-	bool warm, ended;
+	bool warm, saved, ended;
 
 	struct fake_process process;
 	int control;		  /* the vmm's end; -1: not accepted, or closed */
@@ -53,7 +59,7 @@ static void on_warm(void *context, struct vm *vm)
 {
 	struct fuzz *fuzz = context;
 
-	FUZZ_ASSERT(vm == fuzz->vm && !fuzz->warm && vm->state == VM_WARM && vm->session >= 0);
+	FUZZ_ASSERT(!vm->build && vm == fuzz->vm && !fuzz->warm && vm->state == VM_WARM && vm->session >= 0);
 	FUZZ_ASSERT(vm->rehearsed == vm->source->rehearsals);
 	fuzz->warm = true;
 }
@@ -78,6 +84,28 @@ static void on_gone(void *context, struct vm *vm)
 }
 
 static const struct vm_events vm_events = {.warm = on_warm, .ended = on_ended, .gone = on_gone};
+
+static void on_build_output(void *context, bool is_stderr, const void *bytes, size_t length)
+{
+	const struct fuzz *fuzz = context;
+
+	(void)is_stderr;
+	FUZZ_ASSERT(!fuzz->saved && fuzz->vm->state == VM_PREPARING);
+	FUZZ_ASSERT(bytes && length <= AGENT_DATA_MAX);
+}
+
+/* Not before every command is done. */
+static void on_saved(void *context, uint64_t state_bytes, uint64_t memory_bytes)
+{
+	struct fuzz *fuzz = context;
+
+	(void)state_bytes;
+	(void)memory_bytes;
+	FUZZ_ASSERT(!fuzz->saved && fuzz->vm->state == VM_SAVING && fuzz->vm->session < 0);
+	FUZZ_ASSERT(fuzz->vm->prepared == fuzz->build.count);
+	FUZZ_ASSERT(fuzz->vm->rehearsed == fuzz->source.rehearsals);
+	fuzz->saved = true;
+}
 
 static bool has_room(void *context)
 {
@@ -203,6 +231,8 @@ static void step_message(struct fuzz *fuzz)
 	size_t length = sizeof(message), count = fd_choice & 1 ? 1 : (fd_choice >> 1) % 4;
 	int fds[4];
 
+	if (fuzz->vm && (fuzz->vm->state == VM_PAUSING || fuzz->vm->state == VM_SAVING) && choice & 2)
+		message.type = (choice & 1 ? VMM_SAVE : VMM_PAUSE) | VMM_REPLY;
 	message.arg0 = choice & 4 ? fuzz_u16(fuzz->input) : choice >> 6;
 	if (choice & 8)
 		message.status = -(int32_t)fuzz_u8(fuzz->input);
@@ -298,6 +328,7 @@ static void say_exit(struct fuzz *fuzz, uint8_t kind, int32_t code)
 static void step_on(struct fuzz *fuzz)
 {
 	struct vmm_message running = {.type = VMM_EVENT_STATE, .arg0 = VMM_STATE_RUNNING};
+	struct vmm_message done = {.type = VMM_PAUSE | VMM_REPLY, .sequence = fuzz->vm->sequence};
 
 	switch (fuzz->vm->state) {
 	case VM_LAUNCHED:
@@ -315,8 +346,18 @@ static void step_on(struct fuzz *fuzz)
 	case VM_CONNECTING:
 		send_stream(fuzz, VMM_CONNECT | VMM_REPLY, fuzz->vm->sequence, 0, &fuzz->session);
 		break;
+	case VM_PREPARING:
 	case VM_REHEARSING:
 		say_exit(fuzz, AGENT_EXITED, 0);
+		break;
+	case VM_PARKING:
+		fake_time_fire(fuzz->loop, 0);
+		break;
+	case VM_SAVING:
+		done.type = VMM_SAVE | VMM_REPLY;
+		/* fall through */
+	case VM_PAUSING:
+		send_message(fuzz, &done, sizeof(done), NULL, 0);
 		break;
 	case VM_WARM:
 		start_run(fuzz);
@@ -469,10 +510,34 @@ static void step(struct fuzz *fuzz)
 
 /* life */
 
+/* What it is made of, and whether it is to become warm or a template. */
+static void set_order(struct fuzz *fuzz)
+{
+	static const char *const commands[] = {"first", "second\n\xff"};
+	const struct vm_file null = {.path = "/dev/null", .name = "/dev/null"};
+	uint8_t shape = fuzz_u8(fuzz->input);
+
+	fuzz->source = (struct vm_source){
+		.image = null, .size = "128M", .memory_bytes = 1, .cpus = 1, .rehearsals = shape % 3};
+	if (shape & SHAPE_CLONE)
+		fuzz->source.state = fuzz->source.memory = null;
+	else
+		fuzz->source.kernel = fuzz->source.initrd = null;
+	fuzz->build = (struct vm_build){.commands = commands,
+		.count = 2,
+		.command_timeout_ms = 1000,
+		.state = STDIN_FILENO,
+		.memory = STDIN_FILENO,
+		.context = fuzz,
+		.output = on_build_output,
+		.saved = on_saved};
+	fuzz->order = (struct vm_order){.source = &fuzz->source, .awaited = true};
+	if (shape & SHAPE_BUILD)
+		fuzz->order.build = &fuzz->build;
+}
+
 static bool start(struct fuzz *fuzz)
 {
-	const struct vm_file null = {.path = "/dev/null", .name = "/dev/null"};
-	const struct vm_order order = {.source = &fuzz->source, .awaited = true};
 	struct error error;
 	int status;
 
@@ -488,15 +553,9 @@ static bool start(struct fuzz *fuzz)
 		.boot_timeout_ms = 1000,
 		.cgroups = &fuzz->cgroups,
 		.loop = fuzz->loop};
-	fuzz->source = (struct vm_source){.kernel = null,
-		.initrd = null,
-		.image = null,
-		.size = "128M",
-		.memory_bytes = 1,
-		.cpus = 1,
-		.rehearsals = fuzz_below(fuzz->input, 3)};
+	set_order(fuzz);
 	fake_process_init(&fuzz->process, fuzz->input);
-	status = vm_start(&fuzz->config, &order, &vm_events, fuzz, &fuzz->vm, &error);
+	status = vm_start(&fuzz->config, &fuzz->order, &vm_events, fuzz, &fuzz->vm, &error);
 	FUZZ_ASSERT(status == 0 || error.message[0] != '\0');
 	if (status < 0)
 		return false;
