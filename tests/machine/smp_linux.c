@@ -18,7 +18,6 @@ enum {
 	CONSOLE_MAX = 65536,
 	NAME_MAX_SHOWN = 128,
 	PAUSES = 20,
-	BOOTS_MAX = 3, /* of one machine, when the lab fails */
 };
 
 struct test {
@@ -172,31 +171,15 @@ static const struct {
 	{"8", "p", "8 CPUs: panic on the last", VMM_END_PANIC, "the guest's kernel panicked"},
 };
 
-/*
- * A kernel rewrites its own code while other CPUs run it, and QEMU's TCG sometimes lets one of them run on
- * with what was there in between, an int3: the lab's fault, not the machine's (docs/testing.md).
- */
-static bool lab_failed(const struct test *test)
-{
-	return getenv("TINDERBOX_LAB") && strstr(test->console, "int3: 0000 [#1]");
-}
-
 /* Boots to the guest's end; *machine is to be finished. False: not started. */
 static bool boot(struct test *test, const char *cpus, const char *how, struct machine *machine)
 {
-	char output[MACHINE_OUTPUT_MAX];
 	int console;
 
-	for (unsigned i = 0; i < BOOTS_MAX; i++) {
-		if (!start(test, cpus, how, false, machine, &console))
-			return false;
-		read_console(test, console, NULL);
-		fd_close(&console);
-		if (!lab_failed(test) || i == BOOTS_MAX - 1)
-			break;
-		machine_finish(machine, output);
-		printf("# %s CPUs: booted again, the lab ran code that was no more\n", cpus);
-	}
+	if (!start(test, cpus, how, false, machine, &console))
+		return false;
+	read_console(test, console, NULL);
+	fd_close(&console);
 	return true;
 }
 
@@ -219,16 +202,9 @@ static void test_boots(struct test *test)
 /* Boots until the guest says that all CPUs are busy, or what else it says. */
 static bool start_busy(struct test *test, struct machine *machine, int *console)
 {
-	char output[MACHINE_OUTPUT_MAX];
-
-	for (unsigned i = 0; i < BOOTS_MAX; i++) {
-		if (!start(test, "8", "s", true, machine, console))
-			return false;
-		if (read_console(test, *console, "guest: spins") || !lab_failed(test) || i == BOOTS_MAX - 1)
-			break;
-		machine_finish(machine, output);
-		fd_close(console);
-	}
+	if (!start(test, "8", "s", true, machine, console))
+		return false;
+	read_console(test, *console, "guest: spins");
 	return true;
 }
 
