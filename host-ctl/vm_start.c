@@ -151,8 +151,7 @@ static const char *const common_arguments[] = {
 	"--control", "fd:3", "--kvm", "fd:4", "--disk", "fd:7,ro", NULL};
 static const char *const boot_arguments[] = {"--kernel", "fd:5", "--initrd", "fd:6", NULL};
 static const char *const clone_arguments[] = {"--restore", "fd:5,memory=fd:6", NULL};
-static const char *const prefaulted_arguments[] = {
-	"--restore", "fd:5,memory=fd:6,working-set=fd:8", NULL};
+static const char *const prefaulted_arguments[] = {"--restore", "fd:5,memory=fd:6,working-set=fd:8", NULL};
 
 enum { ARGUMENTS_MAX = 24 };
 
