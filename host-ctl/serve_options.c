@@ -34,6 +34,7 @@ enum option {
 	OPTION_IMAGE,
 	OPTION_SERIAL_DIR,
 	OPTION_COLD,
+	OPTION_NO_PREFAULT,
 	OPTION_READY_FD,
 	OPTION_VERBOSE,
 	OPTION_HELP,
@@ -94,6 +95,9 @@ static const struct {
 	[OPTION_COLD] = {{"cold", 0, false, false}, NULL,
 		"boot each VM of the pool, in place of clones of the template base, which is built at the "
 		"start when it is missing or no longer right"},
+	[OPTION_NO_PREFAULT] = {{"no-prefault", 0, false, false}, NULL,
+		"clones get the pages of their template's working set one by one, when they touch them, not "
+		"before they run: to compare"},
 	[OPTION_READY_FD] = {{"ready-fd", 0, true, false}, "N",
 		"write one byte to this fd and close it when the pool is first full"},
 	[OPTION_VERBOSE] = {{"verbose", 'v', false, false}, NULL, "log more"},
@@ -297,6 +301,9 @@ static int set_value(struct serve_options *options, enum option option, const ch
 		return set_ready_fd(options, value, error);
 	case OPTION_COLD:
 		options->cold = true;
+		return 0;
+	case OPTION_NO_PREFAULT:
+		options->no_prefault = true;
 		return 0;
 	case OPTION_VERBOSE:
 		options->verbose = true;

@@ -11,7 +11,7 @@
  * or as a vmm does that the guest has taken over:
  *   agent-file | agent-seqpacket | unblock | strays | children-write | hello-lines | serial-flood | calls
  * and of templates, whose state file has the same text:
- *   pause-refused | save-refused | save-slow:MS | restore-exit:N
+ *   pause-refused | save-refused | save-slow:MS | restore-exit:N | touch
  * and the command of a run, argv[0], says how that goes (fake_session.c):
  *   echo WORD... | exit N | cat | signal N | both | flood BYTES | dribble BYTES | sleep | started-sleep
  * | no-such-command | latin | refuse | oom | timeout | close | die N | panic | half
@@ -34,6 +34,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -229,13 +230,35 @@ static void take_identity(struct fake *fake)
 
 /* --- life --- */
 
+/* Maps the memory as a vmm does, reads its first page and writes that of save(). */
+static void touch_memory(const char *argument)
+{
+	enum { PAGE = 4096, WRITTEN = 256, READ = 0 };
+	const char *memory = strstr(argument, ",memory=fd:");
+	volatile char *pages = memory ? mmap(NULL, (WRITTEN + 1) * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE,
+						atoi(memory + strlen(",memory=fd:")), 0)
+				      : MAP_FAILED;
+
+	if (pages == MAP_FAILED)
+		fake_fail("mapping the memory");
+	(void)pages[READ * PAGE];
+	pages[WRITTEN * PAGE] = 1;
+}
+
+static const char *option_value(int argc, char **argv, const char *name)
+{
+	for (int i = 1; i + 1 < argc; i++)
+		if (!strcmp(argv[i], name))
+			return argv[i + 1];
+	return NULL;
+}
+
 /* The state's of --restore fd:N,memory=fd:M, or -1. */
 static int restored_fd(int argc, char **argv)
 {
-	for (int i = 1; i + 1 < argc; i++)
-		if (!strcmp(argv[i], "--restore"))
-			return atoi(argv[i + 1] + 3);
-	return -1;
+	const char *value = option_value(argc, argv, "--restore");
+
+	return value ? atoi(value + 3) : -1;
 }
 
 static int option_fd(int argc, char **argv, const char *name)
@@ -388,6 +411,8 @@ int main(int argc, char **argv)
 	fake.control = accept(fake.listener, NULL, NULL);
 	if (fake.control < 0)
 		fake_fail("accept");
+	if (fake.restored && fake_told(&fake, "touch"))
+		touch_memory(option_value(argc, argv, "--restore"));
 	if (fake_told(&fake, "calls"))
 		try_calls();
 	if (fake_told(&fake, "serial-flood"))
