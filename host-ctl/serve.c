@@ -121,6 +121,7 @@ static struct templates *make_templates(struct serve *serve, struct error *error
 		.starts_max = options->starts_max,
 		.queue_max = options->queue_max,
 		.standby = options->standby,
+		.reserve_bytes = options->reserve_bytes,
 		.source = {.kernel = {options->kernel, options->kernel},
 			.initrd = {options->initrd, options->initrd},
 			.image = {options->image, options->image},

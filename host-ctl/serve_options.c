@@ -21,6 +21,7 @@ enum option {
 	OPTION_MAX_VMS,
 	OPTION_STARTS,
 	OPTION_QUEUE_MAX,
+	OPTION_RESERVE,
 	OPTION_MEM,
 	OPTION_CPUS,
 	OPTION_UID_BASE,
@@ -59,13 +60,16 @@ static const struct {
 		"refuse to start without cpu, memory and pids limits, or run VMs without them where the "
 		"kernel "
 		"offers none: for test hosts only (default required)"},
-	[OPTION_POOL] = {{"pool", 0, true, false}, "N", "warm VMs kept, 0 to 64 (default 2)"},
+	[OPTION_POOL] = {{"pool", 0, true, false}, "N", "warm VMs kept, 0 to 256 (default 2)"},
 	[OPTION_MAX_VMS] = {{"max-vms", 0, true, false}, "N",
 		"VMs at once, busy ones included, 1 to 256 and at least --pool (default 128)"},
 	[OPTION_STARTS] = {{"starts", 0, true, false}, "N",
 		"VMs that boot at the same time, 1 to 64 (default: the host's CPUs)"},
 	[OPTION_QUEUE_MAX] = {{"queue-max", 0, true, false}, "N",
 		"runs that may wait for a VM, 0 to 4096; the next is refused as exhausted (default 64)"},
+	[OPTION_RESERVE] = {{"reserve", 0, true, false}, "SIZE",
+		"memory of the host that refills leave free; a VM that a run waits for may take half of it, "
+		"then runs are refused as exhausted; 0 looks at no memory and no fds (default 128M)"},
 	[OPTION_MEM] = {{"mem", 0, true, false}, "SIZE", "memory of each VM, 32M to 511G (default 128M)"},
 	[OPTION_CPUS] = {{"cpus", 0, true, false}, "N",
 		"processors of each VM, 1 to 8; with more than one the default kernel is vmlinux-smp "
@@ -249,6 +253,13 @@ static int set_memory(struct serve_options *options, const char *value, char *er
 	return bad_number(OPTION_MEM, value, "a size from 32M to 511G in whole MiB", error);
 }
 
+static int set_reserve(struct serve_options *options, const char *value, char *error)
+{
+	if (!parse_size(value, 0, SERVE_MEMORY_MAX, &options->reserve_bytes))
+		return 0;
+	return bad_number(OPTION_RESERVE, value, "a size of at most 511G", error);
+}
+
 static int set_ready_fd(struct serve_options *options, const char *value, char *error)
 {
 	unsigned int fd;
@@ -274,9 +285,11 @@ static int set_value(struct serve_options *options, enum option option, const ch
 	case OPTION_MAX_VMS:
 		return set_unsigned(option, value, 1, POOL_VMS_MAX, &options->vms_max, error);
 	case OPTION_STARTS:
-		return set_unsigned(option, value, 1, POOL_TARGET_MAX, &options->starts_max, error);
+		return set_unsigned(option, value, 1, POOL_STARTS_MAX, &options->starts_max, error);
 	case OPTION_QUEUE_MAX:
 		return set_unsigned(option, value, 0, POOL_QUEUE_MAX, &options->queue_max, error);
+	case OPTION_RESERVE:
+		return set_reserve(options, value, error);
 	case OPTION_MEM:
 		return set_memory(options, value, error);
 	case OPTION_CPUS:
@@ -362,11 +375,12 @@ static void set_defaults(struct serve_options *options)
 		.memory_bytes = UINT64_C(128) << 20,
 		.cpus = 1,
 		.boot_timeout_ms = VM_BOOT_TIMEOUT_MS,
+		.reserve_bytes = ROOM_RESERVE_DEFAULT,
 		.target = SERVE_POOL_DEFAULT,
 		.rehearsals = SERVE_REHEARSALS_DEFAULT,
 		.vms_max = SERVE_VMS_DEFAULT,
 		.starts_max = cpus < 1		       ? 1
-			      : cpus > POOL_TARGET_MAX ? POOL_TARGET_MAX
+			      : cpus > POOL_STARTS_MAX ? POOL_STARTS_MAX
 						       : (unsigned int)cpus,
 		.queue_max = POOL_QUEUE_DEFAULT,
 		.standby = SERVE_STANDBY_DEFAULT,

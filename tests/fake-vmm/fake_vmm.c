@@ -5,6 +5,7 @@
  *
  * Told twice. The "kernel" (--kernel fd:N) is a text of words that say how it boots:
  *   boot exit:N | silent | mute | hello-version | hello-garbage | identity-refused | no-connect | warm-write
+ * | bad-status
  * | warm-panic:MS | boot:MS | sample-refused | sample-dies | sample-hangs | sample-missing | sample-status:N
  * | sample-malformed
  * or as a vmm does that the guest has taken over:
@@ -160,8 +161,8 @@ static void wait_for_connect(struct fake *fake)
 	if (request.type != VMM_CONNECT || request.arg0 != AGENT_GUEST_PORT)
 		fake_fail("unexpected request");
 	request.type |= VMM_REPLY;
-	if (fake_told(fake, "no-connect")) {
-		request.status = -ECONNREFUSED;
+	if (fake_told(fake, "no-connect") || fake_told(fake, "bad-status")) {
+		request.status = fake_told(fake, "bad-status") ? INT32_MIN : -ECONNREFUSED;
 		say(fake, request, -1);
 		pause();
 	}
