@@ -32,6 +32,24 @@ struct template_job {
 	struct error error;
 };
 
+const char *template_phase_name(enum template_phase phase)
+{
+	static const char *const names[TEMPLATE_PHASE_COUNT] = {
+		[TEMPLATE_BOOTING] = "booting",
+		[TEMPLATE_RUNNING] = "running",
+		[TEMPLATE_SAVING] = "saving",
+		[TEMPLATE_CHECKING] = "checking",
+	};
+
+	return names[phase];
+}
+
+static void tell(const struct template_job *job, enum template_phase phase, unsigned int command)
+{
+	if (job->events->progress)
+		job->events->progress(job->context, phase, command);
+}
+
 static void abandon(struct template_job *job)
 {
 	if (job->folder_name[0])
@@ -95,7 +113,10 @@ static int start_vm(struct template_job *job, const struct vm_source *source, co
 
 static int begin_check(struct template_job *job)
 {
-	int status = template_load(job->folder, job->name, json_incref(job->about), job->rehearsals,
+	int status;
+
+	tell(job, TEMPLATE_CHECKING, 0);
+	status = template_load(job->folder, job->name, json_incref(job->about), job->rehearsals,
 		&job->template, &job->error);
 
 	return status ? status : start_vm(job, &job->template->source, NULL);
@@ -149,6 +170,18 @@ static void take_output(void *context, bool is_stderr, const void *bytes, size_t
 		job->events->output(job->context, is_stderr, bytes, length);
 }
 
+static bool has_room(void *context)
+{
+	const struct template_job *job = context;
+
+	return !job->events->has_room || job->events->has_room(job->context);
+}
+
+static void step(void *context, unsigned int command)
+{
+	tell(context, command ? TEMPLATE_RUNNING : TEMPLATE_SAVING, command);
+}
+
 static void saved(void *context, uint64_t state_bytes, uint64_t memory_bytes)
 {
 	struct template_job *job = context;
@@ -184,6 +217,8 @@ static struct template_job *create(struct template_store *store, const struct vm
 			.memory = -1,
 			.context = job,
 			.output = take_output,
+			.has_room = has_room,
+			.step = step,
 			.saved = saved},
 		.started_ns = clock_now()};
 	snprintf(job->name, sizeof job->name, "%s", order->name);
@@ -258,6 +293,12 @@ void template_job_cancel(struct template_job *job, const char *cause)
 	set_failed(job, cause);
 	if (job->vm)
 		vm_end(job->vm, cause);
+}
+
+void template_job_continue(struct template_job *job)
+{
+	if (job->vm)
+		vm_build_continue(job->vm);
 }
 
 const struct vm *template_job_vm(const struct template_job *job)

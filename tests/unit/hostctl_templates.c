@@ -4,37 +4,9 @@
 
 static char *const pool_of_two[] = {"--pool", "2", NULL};
 
-static void templates_path(const struct daemon *daemon, const char *name, char path[160])
-{
-	snprintf(path, 160, "%s/templates%s%s", daemon->state, name[0] ? "/" : "", name);
-}
-
-/* Entries of the folder of templates; two of them are itself and its parent. */
-static int count_templates(const struct daemon *daemon, const char *prefix)
-{
-	char path[160];
-
-	templates_path(daemon, "", path);
-	return count_entries(path, prefix);
-}
-
-static void remove_state(const struct daemon *daemon)
-{
-	char path[160];
-
-	templates_path(daemon, "base", path);
-	if (access(path, F_OK) == 0)
-		remove_folder(path);
-	templates_path(daemon, "", path);
-	assert_int_equal(rmdir(path), 0);
-	assert_int_equal(rmdir(daemon->state), 0);
-}
-
 static void start_with_templates(struct daemon *daemon, const char *script)
 {
-	daemon_folder(daemon);
-	daemon->templates = true;
-	daemon_launch(daemon, script, pool_of_two, true);
+	start_with_templates_and(daemon, script, pool_of_two);
 }
 
 static ino_t template_inode(const struct daemon *daemon)
