@@ -192,8 +192,8 @@ static void done(void *context, struct template *template, const struct error *e
 	struct error told = *error;
 	json_t *body = template ? answer(build, template) : NULL;
 
-	/* What the command that failed had to say. */
-	if (!template && build->last_length)
+	/* What the command that failed had to say; a feed has shown it. */
+	if (!template && build->last_length && !build->feed)
 		text_copy_printable(
 			told.cause, sizeof told.cause, build->last, strnlen(build->last, build->last_length));
 	if (template && !body)
