@@ -2,6 +2,7 @@
 #include "host-ctl/template.h"
 #include "common/io.h"
 #include "common/version.h"
+#include "host-ctl/worker.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -33,8 +34,7 @@ void template_drop(struct template *template)
 {
 	if (!template || --template->references)
 		return;
-	fd_close(&template->state);
-	fd_close(&template->memory);
+	worker_close((const int[]){template->state, template->memory}, 2);
 	fd_close(&template->image);
 	json_decref(template->about);
 	free(template);

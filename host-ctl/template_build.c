@@ -4,6 +4,7 @@
 #include "common/log.h"
 #include "common/version.h"
 #include "host-ctl/clock.h"
+#include "host-ctl/worker.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -30,6 +31,10 @@ struct template_job {
 	struct template *template;
 	uint64_t started_ns;
 	struct error error;
+	/* Of the worker, while there is one: nobody else looks at these, nor changes what it reads. */
+	int work_status;
+	struct error work_error;
+	struct template *work_template;
 };
 
 const char *template_phase_name(enum template_phase phase)
@@ -39,6 +44,7 @@ const char *template_phase_name(enum template_phase phase)
 		[TEMPLATE_RUNNING] = "running",
 		[TEMPLATE_SAVING] = "saving",
 		[TEMPLATE_CHECKING] = "checking",
+		[TEMPLATE_STORING] = "storing",
 	};
 
 	return names[phase];
@@ -111,30 +117,76 @@ static void vm_ended(void *context, struct vm *vm)
 
 static int start_vm(struct template_job *job, const struct vm_source *source, const struct vm_build *build);
 
-static int begin_check(struct template_job *job)
+static void load(void *context)
 {
-	int status;
+	struct template_job *job = context;
 
-	tell(job, TEMPLATE_CHECKING, 0);
-	status = template_load(job->folder, job->name, json_incref(job->about), job->rehearsals,
-		&job->template, &job->error);
-
-	return status ? status : start_vm(job, &job->template->source, NULL);
+	job->work_status = template_load(job->folder, job->name, json_incref(job->about), job->rehearsals,
+		&job->work_template, &job->work_error);
 }
 
-static int conclude(struct template_job *job)
+static void loaded(void *context)
 {
-	int status = template_seal(job->template);
+	struct template_job *job = context;
 
-	if (!status && job->loading)
-		template_store_add(job->store, job->template);
-	else if (!status)
-		status = template_store_commit(job->store, job->folder_name, job->folder, job->template);
+	job->template = job->work_template;
+	job->work_template = NULL;
+	if (job->work_status && !job->error.kind)
+		job->error = job->work_error;
+	if (job->error.kind || start_vm(job, &job->template->source, NULL))
+		finish(job);
+}
+
+static int begin_check(struct template_job *job)
+{
+	int status = worker_start(job->config->loop, load, loaded, job);
+
 	if (status)
 		set_failed(job, strerror(-status));
 	else
-		job->folder_name[0] = '\0';
+		tell(job, TEMPLATE_CHECKING, 0);
 	return status;
+}
+
+static void store(void *context)
+{
+	struct template_job *job = context;
+
+	job->work_status = template_store_commit(job->store, job->folder_name, job->folder, job->template);
+}
+
+static void stored(void *context)
+{
+	struct template_job *job = context;
+
+	if (job->work_status) {
+		set_failed(job, strerror(-job->work_status));
+	} else {
+		/* A cancel came too late: it has its name. */
+		job->error.kind = ERROR_NONE;
+		job->folder_name[0] = '\0';
+		template_store_add(job->store, job->template);
+	}
+	finish(job);
+}
+
+static void conclude(struct template_job *job)
+{
+	int status = template_seal(job->template);
+
+	if (!status && job->loading) {
+		template_store_add(job->store, job->template);
+		finish(job);
+		return;
+	}
+	if (!status)
+		status = worker_start(job->config->loop, store, stored, job);
+	if (!status) {
+		tell(job, TEMPLATE_STORING, 0);
+		return;
+	}
+	set_failed(job, strerror(-status));
+	finish(job);
 }
 
 /* One VM is gone: the next step. */
@@ -144,11 +196,10 @@ static void vm_gone(void *context, struct vm *vm)
 
 	(void)vm;
 	job->vm = NULL;
-	if (!job->error.kind && !job->template && begin_check(job) == 0)
-		return;
-	if (!job->error.kind)
+	if (!job->error.kind && job->template)
 		conclude(job);
-	finish(job);
+	else if (job->error.kind || begin_check(job))
+		finish(job);
 }
 
 static const struct vm_events vm_events = {.warm = vm_warm, .ended = vm_ended, .gone = vm_gone};
@@ -279,7 +330,8 @@ int template_fetch(struct template_store *store, const struct vm_config *config,
 	if (!status) {
 		job->loading = true;
 		status = begin_check(job);
-		*error = job->error;
+		if (status)
+			*error = job->error;
 	}
 	if (!status)
 		*out = job;

@@ -2,9 +2,12 @@
 /*
  * Makes templates, and loads those of the disk.
  *
- *   build: BUILDING ──the VM has saved itself──▶ CHECKING ──a clone got warm──▶ sealed, on the disk, done
- *   load:                                        CHECKING ──a clone got warm──▶ sealed, done
+ *   build: a VM boots ──it has saved itself──▶ read ──▶ a clone ──it got warm──▶ sealed, on the disk ──▶ done
+ *   load:                                      read ──▶ a clone ──it got warm──▶ sealed ───────────────▶ done
  *   Any failure, and cancel: the VM is ended, nothing is left, done with the error.
+ *
+ * Reading into memory and bringing to the disk take up to seconds and are a worker's; a cancel waits for its
+ * end, and comes too late once a build is being brought to the disk. The loop goes on meanwhile.
  *
  * The clone that checks maps memory that is not sealed yet, so that its vmm checks the memory's checksum over
  * the very bytes that all later clones map.
@@ -24,7 +27,8 @@ enum template_phase {
 	TEMPLATE_BOOTING,
 	TEMPLATE_RUNNING, /* a preparing command; again for each */
 	TEMPLATE_SAVING,
-	TEMPLATE_CHECKING,
+	TEMPLATE_CHECKING, /* that a clone gets warm */
+	TEMPLATE_STORING,
 	TEMPLATE_PHASE_COUNT
 };
 

@@ -70,6 +70,7 @@ static void test_output_and_phases_come_as_they_are(void **state)
 	expect_output(&stream, AGENT_STDERR, 0, "err\n");
 	expect_text(&stream, AGENT_HOST_PROGRESS, "{\"phase\":\"saving\"}");
 	expect_text(&stream, AGENT_HOST_PROGRESS, "{\"phase\":\"checking\"}");
+	expect_text(&stream, AGENT_HOST_PROGRESS, "{\"phase\":\"storing\"}");
 	expect_result(&stream, "tools");
 	remove_template_and_state(&daemon, "tools");
 }
@@ -98,10 +99,9 @@ static void test_output_is_live(void **state)
 	/* So it is when it half-closes. */
 	assert_int_equal(open_build(&daemon, &stream, "{\"name\":\"x\",\"run\":[\"started-sleep\"]}"), 101);
 	expect(&stream, AGENT_HOST_PROGRESS);
-	await_folders(&daemon, ".building-x-", 1);
+	expect_text(&stream, AGENT_HOST_PROGRESS, "{\"phase\":\"running\",\"command\":1,\"commands\":1}");
 	shutdown(stream.fd, SHUT_WR);
 	await_folders(&daemon, ".building-x-", 0);
-	expect_text(&stream, AGENT_HOST_PROGRESS, "{\"phase\":\"running\",\"command\":1,\"commands\":1}");
 	expect_end(&stream);
 	daemon_stop(&daemon);
 	remove_state(&daemon);
@@ -140,6 +140,7 @@ static void test_slow_reader(void **state)
 	assert_int_equal(got, TOTAL);
 	expect_text(&stream, AGENT_HOST_PROGRESS, "{\"phase\":\"saving\"}");
 	expect_text(&stream, AGENT_HOST_PROGRESS, "{\"phase\":\"checking\"}");
+	expect_text(&stream, AGENT_HOST_PROGRESS, "{\"phase\":\"storing\"}");
 	expect_result(&stream, "x");
 	remove_template_and_state(&daemon, "x");
 }
