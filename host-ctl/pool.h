@@ -31,7 +31,8 @@
 #include <stdbool.h>
 
 enum {
-	POOL_TARGET_MAX = 64,
+	POOL_TARGET_MAX = 256,
+	POOL_STARTS_MAX = 64,
 	POOL_VMS_MAX = 256,
 	POOL_QUEUE_MAX = 4096, /* what --queue-max may be */
 	POOL_QUEUE_DEFAULT = 64,

@@ -135,6 +135,7 @@ static struct templates *make_templates(struct serve *serve, struct error *error
 			.socket_directory = serve->runtime.sockets,
 			.uid_base = options->uid_base,
 			.boot_timeout_ms = options->boot_timeout_ms,
+			.no_prefault = options->no_prefault,
 			.cgroups = &serve->cgroups,
 			.loop = serve->loop}};
 

@@ -34,6 +34,7 @@ enum option {
 	OPTION_IMAGE,
 	OPTION_SERIAL_DIR,
 	OPTION_COLD,
+	OPTION_NO_PREFAULT,
 	OPTION_READY_FD,
 	OPTION_VERBOSE,
 	OPTION_HELP,
@@ -58,7 +59,7 @@ static const struct {
 		"refuse to start without cpu, memory and pids limits, or run VMs without them where the "
 		"kernel "
 		"offers none: for test hosts only (default required)"},
-	[OPTION_POOL] = {{"pool", 0, true, false}, "N", "warm VMs kept, 0 to 64 (default 2)"},
+	[OPTION_POOL] = {{"pool", 0, true, false}, "N", "warm VMs kept, 0 to 256 (default 2)"},
 	[OPTION_MAX_VMS] = {{"max-vms", 0, true, false}, "N",
 		"VMs at once, busy ones included, 1 to 256 and at least --pool (default 128)"},
 	[OPTION_STARTS] = {{"starts", 0, true, false}, "N",
@@ -94,6 +95,9 @@ static const struct {
 	[OPTION_COLD] = {{"cold", 0, false, false}, NULL,
 		"boot each VM of the pool, in place of clones of the template base, which is built at the "
 		"start when it is missing or no longer right"},
+	[OPTION_NO_PREFAULT] = {{"no-prefault", 0, false, false}, NULL,
+		"clones get the pages of their template's working set one by one, when they touch them, not "
+		"before they run: to compare"},
 	[OPTION_READY_FD] = {{"ready-fd", 0, true, false}, "N",
 		"write one byte to this fd and close it when the pool is first full"},
 	[OPTION_VERBOSE] = {{"verbose", 'v', false, false}, NULL, "log more"},
@@ -278,7 +282,7 @@ static int set_value(struct serve_options *options, enum option option, const ch
 	case OPTION_MAX_VMS:
 		return set_unsigned(option, value, 1, POOL_VMS_MAX, &options->vms_max, error);
 	case OPTION_STARTS:
-		return set_unsigned(option, value, 1, POOL_TARGET_MAX, &options->starts_max, error);
+		return set_unsigned(option, value, 1, POOL_STARTS_MAX, &options->starts_max, error);
 	case OPTION_QUEUE_MAX:
 		return set_unsigned(option, value, 0, POOL_QUEUE_MAX, &options->queue_max, error);
 	case OPTION_RESERVE:
@@ -297,6 +301,9 @@ static int set_value(struct serve_options *options, enum option option, const ch
 		return set_ready_fd(options, value, error);
 	case OPTION_COLD:
 		options->cold = true;
+		return 0;
+	case OPTION_NO_PREFAULT:
+		options->no_prefault = true;
 		return 0;
 	case OPTION_VERBOSE:
 		options->verbose = true;
@@ -368,7 +375,7 @@ static void set_defaults(struct serve_options *options)
 		.rehearsals = SERVE_REHEARSALS_DEFAULT,
 		.vms_max = SERVE_VMS_DEFAULT,
 		.starts_max = cpus < 1		       ? 1
-			      : cpus > POOL_TARGET_MAX ? POOL_TARGET_MAX
+			      : cpus > POOL_STARTS_MAX ? POOL_STARTS_MAX
 						       : (unsigned int)cpus,
 		.queue_max = POOL_QUEUE_DEFAULT,
 		.uid_base = SERVE_UID_BASE_DEFAULT,

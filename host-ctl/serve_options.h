@@ -35,7 +35,7 @@ struct serve_options {
 	unsigned int target, vms_max, starts_max, queue_max, rehearsals, cpus;
 	uid_t uid_base;
 	gid_t group;
-	bool limits_required, verbose, help, cold;
+	bool limits_required, verbose, help, cold, no_prefault;
 	int ready_fd;		/* -1: none */
 	const char *kernel_smp; /* for templates of several processors; may not be there */
 	char found[5][PATH_MAX];
