@@ -181,9 +181,8 @@ void api_feed_put(struct api_feed *feed, uint8_t type, const void *head, size_t 
 		leave(feed);
 		return;
 	}
-	/* Not draining, so it stays. */
-	flush(feed);
-	feed->full = !api_feed_has_room(feed);
+	if (!flush(feed))
+		feed->full = !api_feed_has_room(feed);
 }
 
 void api_feed_end(struct api_feed *feed, uint8_t type, json_t *payload)
@@ -202,17 +201,21 @@ void api_feed_end(struct api_feed *feed, uint8_t type, json_t *payload)
 		flush(feed);
 }
 
-void api_feeds_stop(struct api *api)
+static struct api_feed *find_ended(const struct api *api)
 {
 	struct api_feed *feed = api->feeds;
 
+	/* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): one that was destroyed is not in the list */
+	while (feed && !(feed->draining && feed->http))
+		feed = feed->next;
+	return feed;
+}
+
+void api_feeds_stop(struct api *api)
+{
+	struct api_feed *feed;
+
 	/* Found anew each time: the end of one may let the HTTP server change the list. */
-	while (feed) {
-		if (feed->draining && feed->http) {
-			destroy(feed);
-			feed = api->feeds;
-		} else {
-			feed = feed->next;
-		}
-	}
+	while ((feed = find_ended(api)))
+		destroy(feed);
 }

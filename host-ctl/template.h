@@ -36,7 +36,7 @@ struct template
 	unsigned int references;
 	unsigned int vms; /* of it, now */
 	char name[TEMPLATE_NAME_MAX];
-	json_t *about; /* what is in template.json */
+	json_t *about;			       /* what is in template.json */
 	int state, memory, image, working_set; /* the last may be none: -1 */
 	char state_path[TEMPLATE_FD_PATH], memory_path[TEMPLATE_FD_PATH], image_path[TEMPLATE_FD_PATH];
 	char working_set_path[TEMPLATE_FD_PATH];

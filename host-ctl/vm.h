@@ -111,7 +111,7 @@ struct vm_file {
 struct vm_source {
 	struct vm_file kernel, initrd, image, state, memory;
 	struct vm_file working_set; /* of a clone; may be none */
-	const char *size; /* of a boot's memory, as the vmm takes it: "128M" */
+	const char *size;	    /* of a boot's memory, as the vmm takes it: "128M" */
 	uint64_t memory_bytes;
 	unsigned int cpus;
 	uint32_t cid;		 /* 0: one of its own */

@@ -89,7 +89,7 @@ int worker_start(struct loop *loop, void (*work)(void *context), void (*done)(vo
 		status = start_thread(&worker->thread, false, run_work, worker);
 	if (status)
 		free_worker(worker);
-	return status;
+	return status; /* NOLINT(clang-analyzer-unix.Malloc): the source has it */
 }
 
 /* --- closing --- */
@@ -126,7 +126,7 @@ void worker_close(const int *fds, size_t count)
 		if (fds[i] >= 0)
 			closing->fds[closing->count++] = fds[i];
 	if (closing && closing->count && start_thread(&thread, true, run_closing, closing) == 0)
-		return;
+		return; /* NOLINT(clang-analyzer-unix.Malloc): the thread has it */
 	free(closing);
 	close_all(fds, count);
 }

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The upgraded form of a build: output and phases as they come, slow and bad clients, those that leave. */
+/*
+ * Builds: commands that fail and clients that leave, in the plain form; output and phases as they come, slow
+ * and bad clients, in the upgraded one.
+ */
 #include "tests/unit/hostctl_stream_fixture.h"
 
 static char *const pool_of_one[] = {"--pool", "1", NULL};
@@ -39,6 +42,18 @@ static void await_folders(const struct daemon *daemon, const char *prefix, int w
 	}
 }
 
+/* Of the plain form. */
+static void expect_refusal(
+	const struct daemon *daemon, const char *body, const char *code, const char *message)
+{
+	struct answer answer;
+
+	call(daemon, "POST", "/v1/templates", body, &answer);
+	assert_string_equal(error_member(&answer, "message"), message);
+	assert_string_equal(error_member(&answer, "code"), code);
+	answer_finish(&answer);
+}
+
 static void remove_template_and_state(struct daemon *daemon, const char *name)
 {
 	struct answer answer;
@@ -50,6 +65,69 @@ static void remove_template_and_state(struct daemon *daemon, const char *name)
 	answer_finish(&answer);
 	daemon_stop(daemon);
 	remove_state(daemon);
+}
+
+static void test_a_failing_command_fails_the_build(void **state)
+{
+	static const struct {
+		const char *body, *message;
+	} cases[] = {
+		{"{\"name\":\"x\",\"run\":[\"both\",\"exit 3\"]}",
+			"template x could not be built: command 2 ('exit 3') exited with status 3"},
+		{"{\"name\":\"x\",\"run\":[\"signal 11\"]}",
+			"template x could not be built: command 1 ('signal 11') was ended by signal 11 "
+			"(Segmentation fault)"},
+		{"{\"name\":\"x\",\"run\":[\"no-such-command\"]}",
+			"template x could not be built: command 1 ('no-such-command') could not start: No "
+			"such "
+			"file "
+			"or directory"},
+		{"{\"name\":\"x\",\"run\":[\"bad-offset\"]}",
+			"template x could not be built: the agent sent a malformed STDOUT of command 1 "
+			"('bad-offset')"},
+		{"{\"name\":\"x\",\"run\":[\"panic\"]}",
+			"template x could not be built: the guest's kernel panicked: pvpanic"},
+		{"{\"name\":\"x\",\"run\":[\"refuse\"]}",
+			"template x could not be built: the agent refused command 1 ('refuse')"},
+	};
+	struct daemon daemon;
+
+	(void)state;
+	start_with_templates_and(&daemon, "boot", pool_of_one);
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+		expect_refusal(&daemon, cases[i].body, "build_failed", cases[i].message);
+	assert_int_equal(count_templates(&daemon, ""), 3);
+	daemon_stop(&daemon);
+	remove_state(&daemon);
+}
+
+static void test_a_client_that_leaves_ends_its_build(void **state)
+{
+	struct daemon daemon;
+	struct answer answer;
+	int client;
+
+	(void)state;
+	start_with_templates_and(&daemon, "boot", pool_of_one);
+	client = client_open(&daemon);
+	client_request(client, "POST", "/v1/templates", "", "{\"name\":\"x\",\"run\":[\"started-sleep\"]}");
+	for (int waited = 0; count_templates(&daemon, ".building-x-") != 1; waited += POLL_MS) {
+		assert_true(waited < WAIT_MS);
+		sleep_ms(POLL_MS);
+	}
+	expect_refusal(&daemon, "{\"name\":\"y\"}", "conflict",
+		"template x is being built, and one is made at a time: try again when it is done");
+	close(client);
+	for (int waited = 0; count_templates(&daemon, ".building-x-"); waited += POLL_MS) {
+		assert_true(waited < WAIT_MS);
+		sleep_ms(POLL_MS);
+	}
+	assert_int_equal(count_templates(&daemon, ""), 3);
+	run_command(&daemon, "{\"argv\":[\"echo\",\"a\"]}", &answer);
+	assert_int_equal(answer.status, 200);
+	answer_finish(&answer);
+	daemon_stop(&daemon);
+	remove_state(&daemon);
 }
 
 static void test_output_and_phases_come_as_they_are(void **state)
@@ -196,7 +274,7 @@ static void test_stop_tells_the_client(void **state)
 	remove_state(&daemon);
 }
 
-/* Many builds that end while their client does not read: none holds the daemon. */
+/* It does not hold the daemon. */
 static void test_stop_with_a_client_that_does_not_read(void **state)
 {
 	struct daemon daemon;
@@ -214,6 +292,8 @@ static void test_stop_with_a_client_that_does_not_read(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_a_failing_command_fails_the_build),
+		cmocka_unit_test(test_a_client_that_leaves_ends_its_build),
 		cmocka_unit_test(test_output_and_phases_come_as_they_are),
 		cmocka_unit_test(test_output_is_live),
 		cmocka_unit_test(test_slow_reader),
