@@ -35,6 +35,7 @@ struct template_job {
 	int work_status;
 	struct error work_error;
 	struct template *work_template;
+	pid_t recorded_pid; /* 0: no working set is being recorded */
 };
 
 const char *template_phase_name(enum template_phase phase)
@@ -97,12 +98,40 @@ static void set_failed(struct template_job *job, const char *cause)
 
 /* --- the VMs --- */
 
-static void record(const struct template_job *job, const struct vm *vm)
-{
-	int status = template_record(job->template, vm->pid, job->loading ? -1 : job->folder);
+static void go_on(struct template_job *job);
 
-	if (status)
-		log_warn("template %s: no working set: %s", job->name, strerror(-status));
+/* A pid that is another's by now has not mapped the template. */
+static void record(void *context)
+{
+	struct template_job *job = context;
+
+	job->work_status = template_record(job->template, job->recorded_pid, job->loading ? -1 : job->folder);
+}
+
+static void recorded(void *context)
+{
+	struct template_job *job = context;
+
+	job->recorded_pid = 0;
+	if (job->work_status)
+		log_warn("template %s: no working set: %s", job->name, strerror(-job->work_status));
+	if (job->vm)
+		vm_end(job->vm, "it was to check its template");
+	else
+		go_on(job);
+}
+
+static int begin_record(struct template_job *job, const struct vm *vm)
+{
+	int status;
+
+	job->recorded_pid = vm->pid;
+	status = worker_start(job->config->loop, record, recorded, job);
+	if (!status)
+		return 0;
+	job->recorded_pid = 0;
+	log_warn("template %s: no working set: %s", job->name, strerror(-status));
+	return status;
 }
 
 static void vm_warm(void *context, struct vm *vm)
@@ -110,11 +139,11 @@ static void vm_warm(void *context, struct vm *vm)
 	struct template_job *job = context;
 
 	job->checked = true;
-	if (job->template->working_set < 0)
-		record(job, vm);
 	log_debug("template %s: a clone was warm after %llu us", job->name,
 		(unsigned long long)((vm->warm_ns - vm->started_ns) / CLOCK_NS_PER_US));
-	vm_end(vm, "it was to check its template");
+	/* The VM stays while what it has touched is looked at. */
+	if (job->template->working_set >= 0 || begin_record(job, vm))
+		vm_end(vm, "it was to check its template");
 }
 
 static void vm_ended(void *context, struct vm *vm)
@@ -200,16 +229,22 @@ static void conclude(struct template_job *job)
 }
 
 /* One VM is gone: the next step. */
+static void go_on(struct template_job *job)
+{
+	if (!job->error.kind && job->template)
+		conclude(job);
+	else if (job->error.kind || begin_check(job))
+		finish(job);
+}
+
 static void vm_gone(void *context, struct vm *vm)
 {
 	struct template_job *job = context;
 
 	(void)vm;
 	job->vm = NULL;
-	if (!job->error.kind && job->template)
-		conclude(job);
-	else if (job->error.kind || begin_check(job))
-		finish(job);
+	if (!job->recorded_pid)
+		go_on(job);
 }
 
 static const struct vm_events vm_events = {.warm = vm_warm, .ended = vm_ended, .gone = vm_gone};

@@ -6,8 +6,9 @@
  *   load:                                      read ──▶ a clone ──it got warm──▶ sealed ───────────────▶ done
  *   Any failure, and cancel: the VM is ended, nothing is left, done with the error.
  *
- * Reading into memory and bringing to the disk take up to seconds and are a worker's; a cancel waits for its
- * end, and comes too late once a build is being brought to the disk. The loop goes on meanwhile.
+ * Reading into memory, recording the working set and bringing to the disk take up to seconds and are a
+ * worker's; a cancel waits for its end, and comes too late once a build is being brought to the disk. The
+ * loop goes on meanwhile.
  *
  * The clone that checks maps memory that is not sealed yet, so that its vmm checks the memory's checksum over
  * the very bytes that all later clones map.
