@@ -7,6 +7,7 @@
  *   nonce N   keeps the number
  *   report    SNAPSHOT_REPORT
  *   hold      answers "held" and reads until the stream ends
+ *   count     0, 1, 2 and so on, a u64 each, until nobody reads them
  *   wake      when every sleep that now is under way has ended: "awake", and how much of all has failed
  *   patience N  when the kernel complains of a CPU that does nothing for RCU: after N seconds; "set", or
  * "none" when it never does log       what the kernel has complained of since the start, or "none"
@@ -186,6 +187,16 @@ static void hold(int fd, struct shared *shared)
 	shared->held = got == 0 ? 0 : got < 0 ? errno : EPROTO;
 }
 
+static void count_up(int fd)
+{
+	uint64_t numbers[512], next = 0;
+
+	do
+		for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
+			numbers[i] = next++;
+	while (write(fd, numbers, sizeof(numbers)) == (ssize_t)sizeof(numbers));
+}
+
 static uint64_t all_failures(const struct shared *shared, int cpus)
 {
 	return sum(shared->memory, cpus).failures + sum(shared->naps, cpus).failures + shared->disk.failures +
@@ -252,6 +263,8 @@ static void serve(int fd, struct shared *shared, int cpus, int kernel_log)
 		report(fd, shared, cpus);
 	} else if (strcmp(line, "hold") == 0) {
 		hold(fd, shared);
+	} else if (strcmp(line, "count") == 0) {
+		count_up(fd);
 	} else if (strcmp(line, "wake") == 0) {
 		wake(fd, shared, cpus);
 	} else if (strncmp(line, "patience ", 9) == 0) {
