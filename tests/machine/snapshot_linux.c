@@ -371,28 +371,16 @@ static void test_clones(struct test *test, struct machine *machine)
 	finish(test, &clones[1], "and so does the other");
 }
 
-/* What a snapshot's memory knows of the disk. */
-static void copy_disk(int from, int to)
-{
-	static uint8_t bytes[DISK_BYTES];
-
-	if (pread(from, bytes, sizeof(bytes), 0) != DISK_BYTES ||
-		pwrite(to, bytes, sizeof(bytes), 0) != DISK_BYTES)
-		perror("disk");
-}
-
 /*
- * Clones of many snapshots, each taken of the last clone of the one before, at whatever moment that is: in
- * each clone every sleep that was under way ends.
+ * Clones of many snapshots, each taken of the last clone of the one before, at whatever moment that is, of a
+ * guest that does nothing but sleep: in each clone every sleep that was under way ends.
  */
 static void test_many_clones(struct test *test, struct machine *machine)
 {
-	/* Those with several CPUs take the longer. */
-	int clones = (test->is_long ? CLONES_LONG : CLONES) / (atoi(test->cpus) > 1 ? 4 : 1), woke = 0;
-	int kept = memfd_create("kept", MFD_CLOEXEC);
+	int clones = test->is_long ? CLONES_LONG : CLONES, woke = 0;
 	struct snapshot_files files = {.state = -1, .memory = -1};
 	char answer[SNAPSHOT_LINE_MAX] = "", name[96], output[MACHINE_OUTPUT_MAX];
-	bool ok = kept >= 0;
+	bool ok = command(machine, "still\n", answer) && strcmp(answer, "still\n") == 0;
 
 	snprintf(name, sizeof(name), "timers lost: %d clones made during sleeps of %d ms: all wake", clones,
 		SNAPSHOT_NAP_MS);
@@ -402,11 +390,9 @@ static void test_many_clones(struct test *test, struct machine *machine)
 			if (!snapshot_vm_take(&test->suite, machine, name, &files))
 				break;
 			snapshot_files_seal(&files);
-			copy_disk(test->disk_fd, kept);
 		} else {
 			kill(machine->pid, SIGKILL);
 			machine_finish(machine, output);
-			copy_disk(kept, test->disk_fd);
 		}
 		ok = snapshot_vm_restore(&test->suite, &files, options_of(test, false), machine) &&
 		     command(machine, "wake\n", answer) && strcmp(answer, "awake 0\n") == 0;
@@ -415,7 +401,6 @@ static void test_many_clones(struct test *test, struct machine *machine)
 	suite_report(&test->suite, woke == clones, name, "after %d it answers: %s", woke, answer);
 	check_log(test, machine, "timers lost: and no kernel has complained");
 	snapshot_files_close(&files);
-	fd_close(&kept);
 }
 
 int main(int argc, char *argv[])
