@@ -84,8 +84,8 @@ static int receive(
 		fd_close(&fds[i]);
 	if (got == 0 || got == -ECONNRESET)
 		return fail_closed(client, error);
-	if (got != (ssize_t)sizeof(*message) || message->reserved != 0 ||
-		!memchr(message->text, '\0', sizeof(message->text)))
+	if (got != (ssize_t)sizeof(*message) || message->reserved != 0 || message->status > 0 ||
+		message->status < VMM_STATUS_MIN || !memchr(message->text, '\0', sizeof(message->text)))
 		return fail_protocol(client, error);
 	if (message->type == VMM_EVENT_STATE)
 		client->state = *message;
@@ -151,8 +151,7 @@ int vmm_client_ask(struct vmm_client *client, struct vmm_message *request, const
 	while (r == 1 && reply->sequence == 0);
 	if (r == 0)
 		return fail_slow(client, error);
-	if (r == 1 && (reply->type != (request->type | VMM_REPLY) || reply->sequence != request->sequence ||
-			      reply->status > 0))
+	if (r == 1 && (reply->type != (request->type | VMM_REPLY) || reply->sequence != request->sequence))
 		return fail_protocol(client, error);
 	return r == 1 ? 0 : -1;
 }
