@@ -23,7 +23,7 @@ enum {
 	CHAIN = 20,
 	CLONES = 20,
 	CLONES_LONG = 1000,
-	CLONES_AT_ONCE = 20, /* CLONES and CLONES_LONG are multiples of it */
+	CLONES_AT_ONCE = SNAPSHOT_VM_CLONES_MAX, /* CLONES and CLONES_LONG are multiples of it */
 	MEMORY = 16 << 20,
 	LAPIC_CURRENT_COUNT = 0x390,
 	NS_PER_MS = 1000000
@@ -226,6 +226,18 @@ static bool await_exit(struct machine *machine)
 	return i < 10000;
 }
 
+static bool take_asleep(
+	struct suite *suite, const char *guest, const char *name, struct snapshot_files *files)
+{
+	struct machine machine;
+
+	if (!machine_start(suite, guest, NULL, true, &machine))
+		return false;
+	if (!await_exit(&machine))
+		suite_report(suite, false, name, "it was not set");
+	return snapshot_vm_take(suite, &machine, name, files);
+}
+
 static void test_timer(struct suite *suite, const char *guest)
 {
 	char name[96];
@@ -233,11 +245,7 @@ static void test_timer(struct suite *suite, const char *guest)
 	struct machine machine;
 
 	snprintf(name, sizeof(name), "timers lost: %s comes after a restore, and not before its time", guest);
-	if (!machine_start(suite, guest, NULL, true, &machine))
-		return;
-	if (!await_exit(&machine))
-		suite_report(suite, false, name, "it was not set");
-	if (!snapshot_vm_take(suite, &machine, name, &files))
+	if (!take_asleep(suite, guest, name, &files))
 		return;
 	usleep(300 * 1000);
 	if (snapshot_vm_restore(suite, &files, NULL, &machine))
@@ -245,37 +253,18 @@ static void test_timer(struct suite *suite, const char *guest)
 	snapshot_files_close(&files);
 }
 
-/* How many of so many clones, which sleep at the same time, end as their guest does when its timer came. */
-static int count_awake(struct suite *suite, const struct snapshot_files *files, int count)
-{
-	struct machine clones[CLONES_AT_ONCE];
-	char output[MACHINE_OUTPUT_MAX];
-	int started = 0, awake = 0;
-
-	while (started < count && snapshot_vm_restore(suite, files, NULL, &clones[started]))
-		started++;
-	for (int i = 0; i < started; i++)
-		awake += machine_finish(&clones[i], output) == VMM_END_POWEROFF;
-	return awake;
-}
-
 static void test_timer_clones(struct suite *suite, const char *guest, int clones)
 {
 	char name[96];
 	struct snapshot_files files;
-	struct machine machine;
 	int awake = 0;
 
 	snprintf(name, sizeof(name), "timers lost: %s comes in each of %d clones", guest, clones);
-	if (!machine_start(suite, guest, NULL, true, &machine))
-		return;
-	if (!await_exit(&machine))
-		suite_report(suite, false, name, "it was not set");
-	if (!snapshot_vm_take(suite, &machine, name, &files))
+	if (!take_asleep(suite, guest, name, &files))
 		return;
 	snapshot_files_seal(&files);
-	for (int i = 0; i < clones; i += CLONES_AT_ONCE)
-		awake += count_awake(suite, &files, CLONES_AT_ONCE);
+	for (int i = 0; i < clones && awake == i; i += CLONES_AT_ONCE)
+		awake += snapshot_vm_count_ends(suite, &files, CLONES_AT_ONCE, VMM_END_POWEROFF);
 	suite_report(suite, awake == clones, name, "in %d", awake);
 	snapshot_files_close(&files);
 }
