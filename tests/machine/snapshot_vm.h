@@ -5,6 +5,8 @@
 
 #include "tests/machine/machine.h"
 
+enum { SNAPSHOT_VM_CLONES_MAX = 20 }; /* at once */
+
 struct snapshot_files {
 	int state, memory; /* memfds that children inherit; -1: none */
 };
@@ -25,6 +27,10 @@ bool snapshot_vm_take(
 /* A VM out of the files; options as machine_start's. The files stay the caller's. */
 bool snapshot_vm_restore(struct suite *suite, const struct snapshot_files *files, const char *const *options,
 	struct machine *machine);
+
+/* Restores so many at once and waits for their ends: how many had that exit status. After one that had not,
+ * the others are ended. */
+int snapshot_vm_count_ends(struct suite *suite, const struct snapshot_files *files, int count, int status);
 
 /* A stream to a guest's port; -errno. */
 int snapshot_vm_connect(struct machine *machine, uint32_t port);
