@@ -11,7 +11,7 @@ const char pool_usage[] =
 	"Shows the daemon's pool of warm VMs, or changes how many it keeps.\n"
 	"\n"
 	"  --template NAME  the pool of clones of that template (base)\n"
-	"  --target N       from now on keep N warm, 0 to 64\n"
+	"  --target N       from now on keep N warm, 0 to 256\n"
 	"  --json           the answer of the API as it is\n"
 	"  --socket PATH    the daemon's socket ($TINDERBOX_SOCKET, " CLIENT_SOCKET_DEFAULT ")\n";
 

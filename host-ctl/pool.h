@@ -27,8 +27,9 @@
 #include <stdbool.h>
 
 enum {
-	POOL_TARGET_MAX = 64,
 	POOL_VMS_MAX = 256,
+	POOL_TARGET_MAX = POOL_VMS_MAX,
+	POOL_STARTS_MAX = 64, /* what --starts may be */
 	POOL_QUEUE_MAX = 4096, /* what --queue-max may be */
 	POOL_QUEUE_DEFAULT = 64,
 	POOL_REFILL_DELAY_MS = 2,

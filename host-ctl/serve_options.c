@@ -57,7 +57,7 @@ static const struct {
 		"refuse to start without cpu, memory and pids limits, or run VMs without them where the "
 		"kernel "
 		"offers none: for test hosts only (default required)"},
-	[OPTION_POOL] = {{"pool", 0, true, false}, "N", "warm VMs kept, 0 to 64 (default 2)"},
+	[OPTION_POOL] = {{"pool", 0, true, false}, "N", "warm VMs kept, 0 to 256 (default 2)"},
 	[OPTION_MAX_VMS] = {{"max-vms", 0, true, false}, "N",
 		"VMs at once, busy ones included, 1 to 256 and at least --pool (default 128)"},
 	[OPTION_STARTS] = {{"starts", 0, true, false}, "N",
@@ -267,7 +267,7 @@ static int set_value(struct serve_options *options, enum option option, const ch
 	case OPTION_MAX_VMS:
 		return set_unsigned(option, value, 1, POOL_VMS_MAX, &options->vms_max, error);
 	case OPTION_STARTS:
-		return set_unsigned(option, value, 1, POOL_TARGET_MAX, &options->starts_max, error);
+		return set_unsigned(option, value, 1, POOL_STARTS_MAX, &options->starts_max, error);
 	case OPTION_QUEUE_MAX:
 		return set_unsigned(option, value, 0, POOL_QUEUE_MAX, &options->queue_max, error);
 	case OPTION_MEM:
@@ -354,7 +354,7 @@ static void set_defaults(struct serve_options *options)
 		.rehearsals = SERVE_REHEARSALS_DEFAULT,
 		.vms_max = SERVE_VMS_DEFAULT,
 		.starts_max = cpus < 1		       ? 1
-			      : cpus > POOL_TARGET_MAX ? POOL_TARGET_MAX
+			      : cpus > POOL_STARTS_MAX ? POOL_STARTS_MAX
 						       : (unsigned int)cpus,
 		.queue_max = POOL_QUEUE_DEFAULT,
 		.uid_base = SERVE_UID_BASE_DEFAULT,

@@ -305,9 +305,9 @@ static void test_option_refusals(void **state)
 	static const struct {
 		const char *option, *value, *message;
 	} cases[] = {
-		{"--pool", "65", "--pool is a number from 0 to 64, not '65'"},
-		{"--pool", "-1", "--pool is a number from 0 to 64, not '-1'"},
-		{"--pool", "x", "--pool is a number from 0 to 64, not 'x'"},
+		{"--pool", "257", "--pool is a number from 0 to 256, not '257'"},
+		{"--pool", "-1", "--pool is a number from 0 to 256, not '-1'"},
+		{"--pool", "x", "--pool is a number from 0 to 256, not 'x'"},
 		{"--max-vms", "0", "--max-vms is a number from 1 to 256, not '0'"},
 		{"--max-vms", "1", "--max-vms 1 is less than --pool 2"},
 		{"--queue-max", "4097", "--queue-max is a number from 0 to 4096, not '4097'"},

@@ -532,7 +532,7 @@ static void test_bad_requests_are_refused_by_name(void **state)
 		{"PUT", "/v1/templates", NULL, "method_not_allowed",
 			"/v1/templates takes POST and GET, not PUT"},
 		{"PUT", "/v1/pool", "{\"template\":\"base\"}", "invalid",
-			"target is not a whole number from 0 to 64"},
+			"target is not a whole number from 0 to 256"},
 		{"PUT", "/v1/pool", "{\"template\":\"none\",\"target\":1}", "not_found",
 			"there is no template none: see `host-ctl template list`, or build it"},
 		{"DELETE", "/v1/templates/base", NULL, "conflict",
