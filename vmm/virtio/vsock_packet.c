@@ -294,6 +294,23 @@ static bool pump_one(struct vsock *vsock)
 	return true;
 }
 
+/*
+ * The buffer that the next packet will get is written to now, while nothing waits: in a clone its pages are
+ * still the template's, and the packet that has them copied would be a command's first. What is wrong with
+ * it, its turn will show.
+ */
+static void touch_next(struct vsock *vsock)
+{
+	struct virtq *queue = &vsock->base.queues[VSOCK_RX];
+	struct virtq_chain chain;
+
+	if (virtq_pop(queue, &chain) <= 0)
+		return;
+	virtq_unpop(queue);
+	for (unsigned i = 0; i < chain.writable.count; i++)
+		*(volatile uint8_t *)chain.writable.iov[i].iov_base = 0;
+}
+
 void vsock_packet_pump(struct vsock *vsock)
 {
 	struct virtq *queue = &vsock->base.queues[VSOCK_RX];
@@ -305,6 +322,8 @@ void vsock_packet_pump(struct vsock *vsock)
 		if (!pump_one(vsock) && !virtq_want_notify(queue)) /* starved: the next buffer is notified */
 			break;
 	virtio_device_publish(&vsock->base, VSOCK_RX);
+	if (tries && !rx_work(vsock))
+		touch_next(vsock);
 	if (tries == ROUND_PACKETS && rx_work(vsock))
 		virtio_device_recall(&vsock->base, VSOCK_RX);
 	if (vsock->tx_stalled && vsock->resets_count < VSOCK_RESETS_MAX) {
