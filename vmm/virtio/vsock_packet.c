@@ -9,7 +9,10 @@
 #include "vmm/virtio/vsock_conn.h"
 #include <errno.h>
 
-enum { ROUND_PACKETS = VSOCK_QUEUE_SIZE };
+enum {
+	ROUND_PACKETS = VSOCK_QUEUE_SIZE,
+	TOUCHED_BUFFERS = 16, /* what greeting, rehearsal and a first command take, and some more */
+};
 
 /* The driver cannot be served any more; its connections should not hang for it. */
 static void refuse(struct vsock *vsock, unsigned queue, const char *reason)
@@ -295,20 +298,24 @@ static bool pump_one(struct vsock *vsock)
 }
 
 /*
- * The buffer that the next packet will get is written to now, while nothing waits: in a clone its pages are
- * still the template's, and the packet that has them copied would be a command's first. What is wrong with
- * it, its turn will show.
+ * The buffers that the next packets will get are written to, once: in a clone their pages are the template's
+ * until then, and the packet that has one copied would be that of a user's command. The first packet of all
+ * comes long before that. What is wrong with a buffer its turn will show.
  */
 static void touch_next(struct vsock *vsock)
 {
 	struct virtq *queue = &vsock->base.queues[VSOCK_RX];
 	struct virtq_chain chain;
+	unsigned popped = 0;
 
-	if (virtq_pop(queue, &chain) <= 0)
-		return;
-	virtq_unpop(queue);
-	for (unsigned i = 0; i < chain.writable.count; i++)
-		*(volatile uint8_t *)chain.writable.iov[i].iov_base = 0;
+	vsock->rx_touched = true;
+	while (popped < TOUCHED_BUFFERS && virtq_pop(queue, &chain) > 0) {
+		popped++;
+		for (unsigned i = 0; i < chain.writable.count; i++)
+			*(volatile uint8_t *)chain.writable.iov[i].iov_base = 0;
+	}
+	while (popped--)
+		virtq_unpop(queue);
 }
 
 void vsock_packet_pump(struct vsock *vsock)
@@ -322,7 +329,7 @@ void vsock_packet_pump(struct vsock *vsock)
 		if (!pump_one(vsock) && !virtq_want_notify(queue)) /* starved: the next buffer is notified */
 			break;
 	virtio_device_publish(&vsock->base, VSOCK_RX);
-	if (tries && !rx_work(vsock))
+	if (tries && !vsock->rx_touched && !rx_work(vsock))
 		touch_next(vsock);
 	if (tries == ROUND_PACKETS && rx_work(vsock))
 		virtio_device_recall(&vsock->base, VSOCK_RX);
