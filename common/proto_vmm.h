@@ -17,7 +17,7 @@
 
 #include <stdint.h>
 
-enum { VMM_PROTO_VERSION = 1, VMM_MESSAGE_TEXT = 192 };
+enum { VMM_PROTO_VERSION = 1, VMM_MESSAGE_TEXT = 192, VMM_STATUS_MIN = -4095 /* the errors of Linux */ };
 
 enum vmm_message_type {
 	/* requests */
@@ -82,7 +82,7 @@ enum vmm_end {
 struct vmm_message {
 	uint32_t type;
 	uint32_t sequence; /* chosen by the requester, not zero */
-	int32_t status;	   /* replies: 0 or -errno */
+	int32_t status;	   /* replies: 0 or -errno, not below VMM_STATUS_MIN */
 	uint32_t reserved; /* zero */
 	uint64_t arg0, arg1, arg2, arg3;
 	char text[VMM_MESSAGE_TEXT]; /* NUL-terminated words for people */

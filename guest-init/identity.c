@@ -3,11 +3,16 @@
 #include "common/io.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <linux/random.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/mount.h>
+#include <sys/vfs.h>
 #include <time.h>
 #include <unistd.h>
+
+enum { BOOT_ID_LENGTH = 37 }; /* of a uuid and its newline */
 
 static int system_entropy(void *context, const uint8_t *bytes, size_t length)
 {
@@ -68,11 +73,59 @@ static int system_hostname(void *context, const char *name)
 	return sethostname(name, strlen(name)) < 0 ? -errno : 0;
 }
 
+static const char boot_id[] = "/proc/sys/kernel/random/boot_id", boot_id_file[] = "/run/tinderbox-boot-id";
+
+/* The file that stands in the boot id's place, which is proc's own before the first time. An fd or -errno. */
+static int open_boot_id(void)
+{
+	struct statfs status;
+	int fd;
+
+	if (statfs(boot_id, &status) < 0)
+		return -errno;
+	if (status.f_type != PROC_SUPER_MAGIC) {
+		fd = open(boot_id, O_WRONLY | O_TRUNC | O_CLOEXEC);
+		return fd < 0 ? -errno : fd;
+	}
+	fd = open(boot_id_file, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0444);
+	if (fd < 0 || mount(boot_id_file, boot_id, NULL, MS_BIND, NULL) < 0) {
+		int error = -errno;
+
+		fd_close(&fd);
+		return error;
+	}
+	return fd;
+}
+
+/*
+ * The kernel draws its boot id once, when it is first read, and keeps it: had that been before a snapshot,
+ * all clones would have the same. So another file lies over it, and is written anew.
+ */
+static int system_boot_id(void *context)
+{
+	char text[BOOT_ID_LENGTH];
+	int source = open("/proc/sys/kernel/random/uuid", O_RDONLY | O_CLOEXEC), fd = -1;
+	int r = source < 0 ? -errno : 0;
+
+	(void)context;
+	if (r == 0 && io_read_full(source, text, sizeof(text)) != (ssize_t)sizeof(text))
+		r = -EIO;
+	if (r == 0)
+		r = fd = open_boot_id();
+	if (r >= 0)
+		r = io_write_all(fd, text, sizeof(text));
+	fd_close(&fd);
+	fd_close(&source);
+	/* A kernel without /proc/sys has none. */
+	return r == -ENOENT ? 0 : r;
+}
+
 const struct identity_ops identity_ops_system = {
 	.set_entropy = system_entropy,
 	.set_clock = system_clock,
 	.set_machine_id = system_machine_id,
 	.set_hostname = system_hostname,
+	.renew_boot_id = system_boot_id,
 };
 
 int identity_check(const struct agent_identity *identity)
@@ -103,5 +156,9 @@ int identity_apply(const struct agent_identity *identity, const struct identity_
 	if (r < 0)
 		return r;
 	*step = "host name";
-	return ops->set_hostname(context, identity->hostname);
+	r = ops->set_hostname(context, identity->hostname);
+	if (r < 0)
+		return r;
+	*step = "boot id";
+	return ops->renew_boot_id(context);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What makes a guest its own before anything of a user's runs: entropy, the wall clock, the machine id, the
- * host name; applied in this order, the order of struct agent_identity.
+ * host name; applied in this order, the order of struct agent_identity. Then the boot id, which the guest makes.
  */
 #ifndef GUEST_INIT_IDENTITY_H
 #define GUEST_INIT_IDENTITY_H
@@ -17,6 +17,8 @@ struct identity_ops {
 	int (*set_clock)(void *context, uint64_t realtime_ns);
 	int (*set_machine_id)(void *context, const uint8_t id[AGENT_MACHINE_ID_BYTES]);
 	int (*set_hostname)(void *context, const char *name);
+	/* A new random one. */
+	int (*renew_boot_id)(void *context);
 };
 extern const struct identity_ops identity_ops_system;
 

@@ -36,9 +36,11 @@ static void refuse(struct api_run *run, const struct error *error)
 static void begin(struct api_run *run, struct vm *vm, bool warm)
 {
 	struct error error;
-	int status = run_start(&run->run, vm, &run->command, warm, &run->origin, run->api->loop,
-		run->api->metrics, run->form->sink, run);
+	int status;
 
+	run->origin.pool = pool_metrics(run->pool);
+	status = run_start(&run->run, vm, &run->command, warm, &run->origin, run->api->loop,
+		run->api->metrics, run->form->sink, run);
 	if (status) {
 		error_set(&error, ERROR_INTERNAL, "out of memory for the run");
 		refuse(run, &error);

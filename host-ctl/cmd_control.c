@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `host-ctl control`: what a vmm that runs alone is asked and told over its control socket. */
+#include "host-ctl/cmd_control.h"
 #include "common/io.h"
 #include "common/parse.h"
 #include "host-ctl/cli.h"
 #include "host-ctl/verbs.h"
-#include "host-ctl/vmm_client.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -29,28 +29,16 @@ const char control_usage[] =
 	"  net up            set the link of its network device (vmm --net)\n"
 	"  net down\n"
 	"  net attach TAP    give the device that tap, and set its link up\n"
+	"  save DIR          write a paused VM's state and memory to new files there, which\n"
+	"                    vmm --restore DIR runs on; the folder is made if there is none\n"
 	"\n"
 	"  --json            the answer, or the error, as a JSON object\n"
 	"\n"
 	"exit status: 0 done; 125 refused or not answered.\n";
 
-enum { OPERANDS_MAX = 4 };
-
-struct call {
-	struct vmm_client client;
-	struct client_error error;
-	bool json;
-	const char *operands[OPERANDS_MAX]; /* after SOCKET: the action, and what it is given */
-	size_t count;
-};
-
-/* What is the same for all actions: 0 and a reply that is no error, or -1 and call->error. */
-static int ask(struct call *call, uint32_t type, uint64_t arg0, int fd, struct vmm_message *reply);
-
 /* ---- answers ---- */
 
-/* Takes the object over. */
-static int print_object(json_t *object)
+int control_print_object(json_t *object)
 {
 	int r = object ? cli_print_json(object) : cli_fail("out of memory");
 
@@ -68,91 +56,92 @@ static const char *state_name(uint64_t state)
 	return state < sizeof(names) / sizeof(names[0]) ? names[state] : "unknown";
 }
 
-static int print_state(const struct call *call, const char *state)
+static int print_state(const struct control_call *call, const char *state)
 {
 	if (call->json)
-		return print_object(json_pack("{s:s}", "state", state));
+		return control_print_object(json_pack("{s:s}", "state", state));
 	printf("%s\n", state);
 	return cli_finish_output();
 }
 
-static int print_status(const struct call *call, const struct vmm_message *reply)
+static int print_status(const struct control_call *call, const struct vmm_message *reply)
 {
 	const char *state = state_name(reply->arg0);
 
 	if (call->json)
-		return print_object(json_pack("{s:s, s:I, s:I}", "state", state, "exits",
+		return control_print_object(json_pack("{s:s, s:I, s:I}", "state", state, "exits",
 			(json_int_t)reply->arg1, "boot_cpu_ns", (json_int_t)reply->arg2));
 	printf("state     %s\nexits     %" PRIu64 "\nboot CPU  %" PRIu64 ".%03" PRIu64 " ms\n", state,
 		reply->arg1, reply->arg2 / 1000000, reply->arg2 / 1000 % 1000);
 	return cli_finish_output();
 }
 
-static int print_end(const struct call *call, const struct vmm_message *state)
+static int print_end(const struct control_call *call, const struct vmm_message *state)
 {
 	char clean[VMM_MESSAGE_TEXT];
 
 	if (call->json)
-		return print_object(json_pack("{s:s, s:I, s:s}", "state", "ended", "status",
+		return control_print_object(json_pack("{s:s, s:I, s:s}", "state", "ended", "status",
 			(json_int_t)state->arg1, "reason", state->text));
 	cli_clean_text(clean, sizeof(clean), state->text);
 	printf("ended: %s\n", clean);
 	return cli_finish_output();
 }
 
-static int print_balloon(const struct call *call, const struct vmm_message *reply)
+static int print_balloon(const struct control_call *call, const struct vmm_message *reply)
 {
 	const double mib = 1024 * 1024;
 
 	if (call->json)
-		return print_object(json_pack("{s:I, s:I, s:I}", "target", (json_int_t)reply->arg0, "actual",
-			(json_int_t)reply->arg1, "reported", (json_int_t)reply->arg2));
+		return control_print_object(json_pack("{s:I, s:I, s:I}", "target", (json_int_t)reply->arg0,
+			"actual", (json_int_t)reply->arg1, "reported", (json_int_t)reply->arg2));
 	printf("target    %.1f MiB\ngiven up  %.1f MiB\nreported  %.1f MiB free since the start\n",
 		(double)reply->arg0 / mib, (double)reply->arg1 / mib, (double)reply->arg2 / mib);
 	return cli_finish_output();
 }
 
-static int print_link(const struct call *call, bool up)
+static int print_link(const struct control_call *call, bool up)
 {
 	if (call->json)
-		return print_object(json_pack("{s:s}", "link", up ? "up" : "down"));
+		return control_print_object(json_pack("{s:s}", "link", up ? "up" : "down"));
 	printf("link %s\n", up ? "up" : "down");
 	return cli_finish_output();
 }
 
 /* ---- actions: each returns the exit status, or -1 with call->error ---- */
 
-static int show_status(struct call *call)
+static int show_status(struct control_call *call)
 {
 	struct vmm_message reply;
 
-	return ask(call, VMM_STATUS, 0, -1, &reply) < 0 ? -1 : print_status(call, &reply);
+	return control_ask(call, VMM_STATUS, 0, NULL, 0, &reply) < 0 ? -1 : print_status(call, &reply);
 }
 
-static int pause_vm(struct call *call)
+static int pause_vm(struct control_call *call)
 {
 	struct vmm_message reply;
 
-	return ask(call, VMM_PAUSE, 0, -1, &reply) < 0 ? -1 : print_state(call, "paused");
+	return control_ask(call, VMM_PAUSE, 0, NULL, 0, &reply) < 0 ? -1 : print_state(call, "paused");
 }
 
-static int resume_vm(struct call *call)
+static int resume_vm(struct control_call *call)
 {
 	struct vmm_message reply;
 
-	return ask(call, VMM_RESUME, 0, -1, &reply) < 0 ? -1 : print_state(call, "running");
+	return control_ask(call, VMM_RESUME, 0, NULL, 0, &reply) < 0 ? -1 : print_state(call, "running");
 }
 
-static int kill_vm(struct call *call)
+static int kill_vm(struct control_call *call)
 {
 	struct vmm_message reply;
 
-	if (ask(call, VMM_KILL, 0, -1, &reply) < 0 || vmm_client_await_end(&call->client, &call->error) < 0)
+	if (control_ask(call, VMM_KILL, 0, NULL, 0, &reply) < 0 ||
+		vmm_client_await_end(&call->client, &call->error) < 0)
 		return -1;
 	return print_end(call, &call->client.state);
 }
 
-static int move_balloon(struct call *call)
+static int move_balloon(struct control_call *call)
 {
 	uint64_t target = VMM_BALLOON_ASK;
 	struct vmm_message reply;
@@ -162,10 +151,10 @@ static int move_balloon(struct call *call)
 			"'%s' is not a size; write a number with K, M or G, such as 64M", call->operands[1]);
 		return -1;
 	}
-	return ask(call, VMM_BALLOON, target, -1, &reply) < 0 ? -1 : print_balloon(call, &reply);
+	return control_ask(call, VMM_BALLOON, target, NULL, 0, &reply) < 0 ? -1 : print_balloon(call, &reply);
 }
 
-static int fail_tap(struct call *call, const char *name, int error)
+static int fail_tap(struct control_call *call, const char *name, int error)
 {
 	const char *mend = "give another one";
 
@@ -183,7 +172,7 @@ static int fail_tap(struct call *call, const char *name, int error)
 }
 
 /* A tap that exists: TUNSETIFF alone would make one. The fd, or -1 with call->error. */
-static int open_tap(struct call *call, const char *name)
+static int open_tap(struct control_call *call, const char *name)
 {
 	struct ifreq request = {.ifr_flags = IFF_TAP | IFF_NO_PI | IFF_VNET_HDR};
 	int fd, r;
@@ -205,7 +194,7 @@ static int open_tap(struct call *call, const char *name)
 	return fail_tap(call, name, r);
 }
 
-static int attach_tap(struct call *call)
+static int attach_tap(struct control_call *call)
 {
 	struct vmm_message reply;
 	int r, fd;
@@ -217,12 +206,12 @@ static int attach_tap(struct call *call)
 	fd = open_tap(call, call->operands[2]);
 	if (fd < 0)
 		return -1;
-	r = ask(call, VMM_NET, VMM_LINK_UP, fd, &reply);
+	r = control_ask(call, VMM_NET, VMM_LINK_UP, &fd, 1, &reply);
 	fd_close(&fd);
 	return r < 0 ? -1 : print_link(call, true);
 }
 
-static int set_net(struct call *call)
+static int set_net(struct control_call *call)
 {
 	const char *what = call->count > 1 ? call->operands[1] : "";
 	bool up = strcmp(what, "up") == 0;
@@ -234,14 +223,15 @@ static int set_net(struct call *call)
 		client_error_set(&call->error, "invalid", "that action is written 'net up|down|attach TAP'");
 		return -1;
 	}
-	return ask(call, VMM_NET, up ? VMM_LINK_UP : VMM_LINK_DOWN, -1, &reply) < 0 ? -1
-										    : print_link(call, up);
+	return control_ask(call, VMM_NET, up ? VMM_LINK_UP : VMM_LINK_DOWN, NULL, 0, &reply) < 0
+		       ? -1
+		       : print_link(call, up);
 }
 
 static const struct action {
 	const char *name, *form;
 	size_t least, most; /* operands after it */
-	int (*run)(struct call *call);
+	int (*run)(struct control_call *call);
 } actions[] = {
 	{"status", "status", 0, 0, show_status},
 	{"pause", "pause", 0, 0, pause_vm},
@@ -249,6 +239,7 @@ static const struct action {
 	{"kill", "kill", 0, 0, kill_vm},
 	{"balloon", "balloon [SIZE]", 0, 1, move_balloon},
 	{"net", "net up|down|attach TAP", 1, 2, set_net},
+	{"save", "save DIR", 1, 1, control_save},
 };
 
 /* ---- refusals of the vmm ---- */
@@ -269,13 +260,14 @@ static const struct {
 	{VMM_RESUME, -EBUSY, "busy", "a pause is under way; try again when the VM is paused", true},
 	{VMM_BALLOON, -ENODEV, "invalid", "the VM has no balloon; start vmm with --balloon", false},
 	{VMM_BALLOON, -EINVAL, "invalid", "that is more than the guest's memory; give less", false},
+	{VMM_SAVE, -EBUSY, "busy", "a VM that runs is not saved; pause it first", false},
 	{VMM_NET, -ENODEV, "invalid", "the VM has no network device; start vmm with --net none or a tap",
 		false},
 	{VMM_NET, -ENOTCONN, "invalid", "nothing is behind the network device; give it a tap: net attach TAP",
 		false},
 };
 
-static int fail_refused(struct call *call, const struct vmm_message *reply, uint32_t type)
+static int fail_refused(struct control_call *call, const struct vmm_message *reply, uint32_t type)
 {
 	for (size_t i = 0; i < sizeof(refusals) / sizeof(refusals[0]); i++) {
 		if ((refusals[i].type && refusals[i].type != type) || refusals[i].status != reply->status)
@@ -290,11 +282,12 @@ static int fail_refused(struct call *call, const struct vmm_message *reply, uint
 	return -1;
 }
 
-static int ask(struct call *call, uint32_t type, uint64_t arg0, int fd, struct vmm_message *reply)
+int control_ask(struct control_call *call, uint32_t type, uint64_t arg0, const int *fds, size_t count,
+	struct vmm_message *reply)
 {
 	struct vmm_message request = {.type = type, .arg0 = arg0};
 
-	if (vmm_client_ask(&call->client, &request, fd, reply, &call->error) < 0)
+	if (vmm_client_ask(&call->client, &request, fds, count, reply, &call->error) < 0)
 		return -1;
 	return reply->status < 0 ? fail_refused(call, reply, type) : 0;
 }
@@ -310,7 +303,7 @@ static const struct action *find_action(const char *name)
 }
 
 /* Options may stand before, between and after the operands. 0, 1 (help), or CLI_FAILURE, said. */
-static int parse(struct call *call, int argc, char **argv, const char **socket)
+static int parse(struct control_call *call, int argc, char **argv, const char **socket)
 {
 	enum { JSON, HELP };
 	static const struct cli_option options[] = {
@@ -332,7 +325,7 @@ static int parse(struct call *call, int argc, char **argv, const char **socket)
 			break;
 		if (!*socket)
 			*socket = argv[parser.next++];
-		else if (call->count < OPERANDS_MAX)
+		else if (call->count < CONTROL_OPERANDS_MAX)
 			call->operands[call->count++] = argv[parser.next++];
 		else
 			return cli_fail_usage(argv[0], "too many arguments");
@@ -341,7 +334,7 @@ static int parse(struct call *call, int argc, char **argv, const char **socket)
 	return cli_parser_given(&parser, HELP) ? 1 : 0;
 }
 
-static int run_action(struct call *call, const struct action *action, const char *socket)
+static int run_action(struct control_call *call, const struct action *action, const char *socket)
 {
 	int r = vmm_client_connect(&call->client, socket, &call->error);
 
@@ -353,7 +346,7 @@ static int run_action(struct call *call, const struct action *action, const char
 
 int cmd_control(int argc, char **argv)
 {
-	struct call call = {.client = {.fd = -1}};
+	struct control_call call = {.client = {.fd = -1}};
 	const struct action *action;
 	const char *socket = NULL;
 	int r = parse(&call, argc, argv, &socket);

@@ -43,20 +43,59 @@ static const char *text(const json_t *object, const char *name)
 	return value ? value : "-";
 }
 
+/* Microseconds: 45 us, 950 us, 12.3 ms, 2.0 s. */
+static void format_us(char *to, size_t size, long long us)
+{
+	enum { MILLISECOND = 1000, SECOND = 1000 * MILLISECOND };
+
+	if (us < MILLISECOND)
+		snprintf(to, size, "%lld us", us);
+	else if (us < SECOND)
+		snprintf(to, size, "%.1f ms", (double)us / MILLISECOND);
+	else
+		snprintf(to, size, "%.1f s", (double)us / SECOND);
+}
+
+/* One line for each of the histograms that has counted anything. */
+static void print_times(const json_t *times)
+{
+	static const struct {
+		const char *field, *shown;
+	} lines[] = {{"claim", "request to VM"}, {"first_byte", "request to output"},
+		{"refill_clone", "clone to warm"}, {"refill_boot", "boot to warm"}};
+	char half[32], most[32];
+
+	for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++) {
+		const json_t *line = json_object_get(times, lines[i].field);
+
+		if (number(line, "count") <= 0)
+			continue;
+		format_us(half, sizeof(half), number(line, "p50_us"));
+		format_us(most, sizeof(most), number(line, "p99_us"));
+		printf("%-18s p50 %-9s p99 %-9s of %lld\n", lines[i].shown, half, most,
+			number(line, "count"));
+	}
+}
+
 static void print_summary(const json_t *pool, const struct cli_colours *colours)
 {
 	long long target = number(pool, "target"), warm = number(pool, "warm");
 	const char *failure = json_string_value(json_object_get(pool, "last_failure"));
+	const char *held = json_string_value(json_object_get(pool, "held"));
 	char clean[CLI_TEXT_MAX];
 
 	printf("warm    %s%lld%s of %lld   starting %lld   busy %lld   queued %lld of %lld\n",
 		warm >= target ? colours->good : colours->warn, warm, colours->reset, target,
 		number(pool, "starting"), number(pool, "busy"), number(pool, "queued"),
 		number(pool, "queue_max"));
-	printf("claims  %lld warm   %lld waited\n", number(pool, "claims_warm"),
-		number(pool, "claims_waited"));
+	printf("claims  %lld hits   %lld misses, %lld of them served\n", number(pool, "claims_warm"),
+		number(pool, "claims_missed"), number(pool, "claims_waited"));
 	printf("lost    %lld starts failed   %lld warm VMs died\n", number(pool, "starts_failed"),
 		number(pool, "warm_lost"));
+	if (held) {
+		cli_clean_text(clean, sizeof(clean), held);
+		printf("refills wait: %s%s%s\n", colours->warn, clean, colours->reset);
+	}
 	if (failure) {
 		cli_clean_text(clean, sizeof(clean), failure);
 		printf("last failure: %s%s%s\n", colours->bad, clean, colours->reset);
@@ -107,6 +146,7 @@ static int print_pool(const json_t *pool, bool json)
 	if (json)
 		return cli_print_json(pool);
 	print_summary(pool, &colours);
+	print_times(json_object_get(pool, "times"));
 	print_vms(json_object_get(pool, "vms"), &colours);
 	return cli_finish_output();
 }

@@ -4,10 +4,11 @@
 
 #include <errno.h>
 #include <stddef.h>
+#include <string.h>
 
-/* Upper bounds in microseconds: from a warm request's first byte to a slow boot. */
-static const uint32_t bounds_us[METRICS_BUCKETS] = {
-	100, 200, 400, 800, 1600, 3200, 6400, 12800, 51200, 204800, 819200, 3276800, 13107200, 60000000};
+/* Upper bounds in microseconds: from a claim that finds a warm VM to a slow boot. */
+static const uint32_t bounds_us[METRICS_BUCKETS] = {10, 25, 50, 100, 200, 400, 800, 1600, 3200, 6400, 12800,
+	51200, 204800, 819200, 3276800, 13107200, 60000000};
 
 static const char *const result_names[METRICS_RESULT_COUNT] = {
 	[METRICS_EXITED] = "exited",
@@ -19,37 +20,67 @@ static const char *const result_names[METRICS_RESULT_COUNT] = {
 };
 
 static const struct {
-	const char *name, *labels, *help;
+	const char *name, *help;
 	size_t offset;
 } counters[] = {
-	{"tinderbox_http_requests_total", "", "Requests answered or upgraded.",
+	{"tinderbox_http_requests_total", "Requests answered or upgraded.",
 		offsetof(struct metrics, http_requests)},
-	{"tinderbox_claims_total", "{warm=\"true\"}", "VMs handed to runs.",
-		offsetof(struct metrics, claims_warm)},
-	{"tinderbox_claims_total", "{warm=\"false\"}", NULL, offsetof(struct metrics, claims_waited)},
-	{"tinderbox_clients_left_total", "", "Clients that left before their run ended.",
+	{"tinderbox_clients_left_total", "Clients that left before their run ended.",
 		offsetof(struct metrics, clients_left)},
-	{"tinderbox_vm_starts_total", "", "VMs launched.", offsetof(struct metrics, vms_started)},
-	{"tinderbox_vm_start_failures_total", "", "VMs that never became warm.",
-		offsetof(struct metrics, starts_failed)},
-	{"tinderbox_vm_warm_lost_total", "", "VMs that died while warm.",
-		offsetof(struct metrics, warm_lost)},
-	{"tinderbox_leftovers_removed_total", "", "VMs of an earlier daemon that the start removed.",
+	{"tinderbox_leftovers_removed_total", "VMs of an earlier daemon that the start removed.",
 		offsetof(struct metrics, leftovers_removed)},
 };
 
 static const struct {
 	const char *name, *help;
 	size_t offset;
-} histograms[] = {
-	{"tinderbox_run_first_byte_seconds", "From a run's request to the first byte of its output.",
-		offsetof(struct metrics, first_byte)},
-	{"tinderbox_queue_wait_seconds", "From a run's request to its VM.",
-		offsetof(struct metrics, queue_wait)},
-	{"tinderbox_run_seconds", "From a run's request to its result.", offsetof(struct metrics, run)},
-	{"tinderbox_vm_boot_seconds", "From the launch of a VM until it was warm.",
-		offsetof(struct metrics, boot)},
+} pool_counters[] = {
+	{"tinderbox_pool_hits_total", "Runs that found a warm VM.", offsetof(struct metrics_pool, hits)},
+	{"tinderbox_pool_misses_total", "Runs that found none: they waited, or were refused.",
+		offsetof(struct metrics_pool, misses)},
+	{"tinderbox_pool_waited_total", "Runs that found none and got one later.",
+		offsetof(struct metrics_pool, waited)},
+	{"tinderbox_vm_starts_total", "VMs launched.", offsetof(struct metrics_pool, starts)},
+	{"tinderbox_vm_start_failures_total", "VMs that never became warm.",
+		offsetof(struct metrics_pool, starts_failed)},
+	{"tinderbox_vm_warm_lost_total", "VMs that died while warm.",
+		offsetof(struct metrics_pool, warm_lost)},
 };
+
+/* Neighbours of one name have one head. */
+static const struct {
+	const char *name, *labels, *help;
+	size_t offset;
+} pool_histograms[] = {
+	{"tinderbox_claim_seconds", "", "From a run's request to its VM.",
+		offsetof(struct metrics_pool, claim)},
+	{"tinderbox_run_first_byte_seconds", "", "From a run's request to the first byte of its output.",
+		offsetof(struct metrics_pool, first_byte)},
+	{"tinderbox_refill_seconds", ",kind=\"clone\"", "From the start of a VM until it was warm.",
+		offsetof(struct metrics_pool, refill[METRICS_CLONE])},
+	{"tinderbox_refill_seconds", ",kind=\"boot\"", NULL,
+		offsetof(struct metrics_pool, refill[METRICS_BOOT])},
+};
+
+struct metrics_pool *metrics_add_pool(struct metrics *metrics, const char *label)
+{
+	for (int i = 0; i < METRICS_POOLS_MAX; i++) {
+		struct metrics_pool *pool = &metrics->pools[i];
+
+		if (pool->label[0])
+			continue;
+		*pool = (struct metrics_pool){.hits = 0};
+		snprintf(pool->label, sizeof pool->label, "%s", label);
+		return pool;
+	}
+	return NULL;
+}
+
+void metrics_remove_pool(struct metrics_pool *pool)
+{
+	if (pool)
+		pool->label[0] = '\0';
+}
 
 void metrics_observe(struct metrics_histogram *histogram, uint64_t nanoseconds)
 {
@@ -62,17 +93,46 @@ void metrics_observe(struct metrics_histogram *histogram, uint64_t nanoseconds)
 	histogram->sum_ns += nanoseconds;
 }
 
-static void write_histogram(const struct metrics_histogram *histogram, const char *name, FILE *out)
+uint64_t metrics_quantile_ns(const struct metrics_histogram *histogram, unsigned int per_mille)
 {
+	double wanted = (double)histogram->count * per_mille / 1000;
+	double below = 0;
+
+	for (int i = 0; i < METRICS_BUCKETS; i++) {
+		double here = (double)histogram->buckets[i];
+		double from = i ? bounds_us[i - 1] : 0, to = bounds_us[i];
+
+		if (here > 0 && below + here >= wanted)
+			return (uint64_t)((from + (to - from) * (wanted - below) / here) * 1000);
+		below += here;
+	}
+	return histogram->count ? bounds_us[METRICS_BUCKETS - 1] * UINT64_C(1000) : 0;
+}
+
+json_t *metrics_histogram_to_json(const struct metrics_histogram *histogram)
+{
+	return json_pack("{s:I,s:I,s:I,s:I}", "count", (json_int_t)histogram->count, "sum_us",
+		(json_int_t)(histogram->sum_ns / 1000), "p50_us",
+		(json_int_t)(metrics_quantile_ns(histogram, 500) / 1000), "p99_us",
+		(json_int_t)(metrics_quantile_ns(histogram, 990) / 1000));
+}
+
+/* labels: those of every line, without braces; may be empty. */
+static void write_histogram(
+	const struct metrics_histogram *histogram, const char *name, const char *labels, FILE *out)
+{
+	const char *open = labels[0] ? "{" : "", *close = labels[0] ? "}" : "", *comma = labels[0] ? "," : "";
 	uint64_t below = 0;
 
 	for (int i = 0; i < METRICS_BUCKETS; i++) {
 		below += histogram->buckets[i];
-		fprintf(out, "%s_bucket{le=\"%g\"} %llu\n", name, bounds_us[i] / 1e6,
+		fprintf(out, "%s_bucket{%s%sle=\"%g\"} %llu\n", name, labels, comma, bounds_us[i] / 1e6,
 			(unsigned long long)below);
 	}
-	fprintf(out, "%s_bucket{le=\"+Inf\"} %llu\n%s_sum %.9f\n%s_count %llu\n", name,
-		(unsigned long long)histogram->count, name, (double)histogram->sum_ns / 1e9, name,
+	fprintf(out, "%s_bucket{%s%sle=\"+Inf\"} %llu\n", name, labels, comma,
+		(unsigned long long)histogram->count);
+	fprintf(out, "%s_sum%s%s%s %.9f\n%s_count%s%s%s %llu\n", name, open, labels, close,
+		(double)histogram->sum_ns / 1e9, name, open, labels, close,
 		(unsigned long long)histogram->count);
 }
 
@@ -96,17 +156,13 @@ static void write_gauges(const struct metrics_gauges *gauges, FILE *out)
 	fprintf(out, "tinderbox_build_info{version=\"%s\"} 1\n", TINDERBOX_VERSION);
 }
 
-int metrics_write(const struct metrics *metrics, const struct metrics_gauges *gauges, FILE *out)
+static void write_counters(const struct metrics *metrics, FILE *out)
 {
-	const char *base = (const char *)metrics;
-
-	write_gauges(gauges, out);
 	for (size_t i = 0; i < sizeof counters / sizeof counters[0]; i++) {
-		const uint64_t *value = (const void *)(base + counters[i].offset);
+		const uint64_t *value = (const void *)((const char *)metrics + counters[i].offset);
 
-		if (counters[i].help)
-			write_head(counters[i].name, counters[i].help, "counter", out);
-		fprintf(out, "%s%s %llu\n", counters[i].name, counters[i].labels, (unsigned long long)*value);
+		write_head(counters[i].name, counters[i].help, "counter", out);
+		fprintf(out, "%s %llu\n", counters[i].name, (unsigned long long)*value);
 	}
 	write_head("tinderbox_runs_total", "Runs with a result, by its kind.", "counter", out);
 	for (int i = 0; i < METRICS_RESULT_COUNT; i++)
@@ -117,9 +173,48 @@ int metrics_write(const struct metrics *metrics, const struct metrics_gauges *ga
 	for (int i = ERROR_NONE + 1; i < ERROR_COUNT; i++)
 		fprintf(out, "tinderbox_errors_total{code=\"%s\"} %llu\n", error_code(i),
 			(unsigned long long)metrics->errors[i]);
-	for (size_t i = 0; i < sizeof histograms / sizeof histograms[0]; i++) {
-		write_head(histograms[i].name, histograms[i].help, "histogram", out);
-		write_histogram((const void *)(base + histograms[i].offset), histograms[i].name, out);
+}
+
+static void write_pool_counter(const struct metrics *metrics, size_t which, FILE *out)
+{
+	write_head(pool_counters[which].name, pool_counters[which].help, "counter", out);
+	for (int i = 0; i < METRICS_POOLS_MAX; i++) {
+		const struct metrics_pool *pool = &metrics->pools[i];
+		const uint64_t *value = (const void *)((const char *)pool + pool_counters[which].offset);
+
+		if (pool->label[0])
+			fprintf(out, "%s{template=\"%s\"} %llu\n", pool_counters[which].name, pool->label,
+				(unsigned long long)*value);
 	}
+}
+
+static void write_pool_histogram(const struct metrics *metrics, size_t which, FILE *out)
+{
+	char labels[METRICS_LABEL_MAX + 32];
+
+	if (pool_histograms[which].help)
+		write_head(pool_histograms[which].name, pool_histograms[which].help, "histogram", out);
+	for (int i = 0; i < METRICS_POOLS_MAX; i++) {
+		const struct metrics_pool *pool = &metrics->pools[i];
+
+		if (!pool->label[0])
+			continue;
+		snprintf(labels, sizeof labels, "template=\"%s\"%s", pool->label,
+			pool_histograms[which].labels);
+		write_histogram((const void *)((const char *)pool + pool_histograms[which].offset),
+			pool_histograms[which].name, labels, out);
+	}
+}
+
+int metrics_write(const struct metrics *metrics, const struct metrics_gauges *gauges, FILE *out)
+{
+	write_gauges(gauges, out);
+	write_counters(metrics, out);
+	for (size_t i = 0; i < sizeof pool_counters / sizeof pool_counters[0]; i++)
+		write_pool_counter(metrics, i, out);
+	write_head("tinderbox_run_seconds", "From a run's request to its result.", "histogram", out);
+	write_histogram(&metrics->run, "tinderbox_run_seconds", "", out);
+	for (size_t i = 0; i < sizeof pool_histograms / sizeof pool_histograms[0]; i++)
+		write_pool_histogram(metrics, i, out);
 	return ferror(out) ? -EIO : 0;
 }

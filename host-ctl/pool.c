@@ -14,16 +14,18 @@
 
 struct pool {
 	struct pool_config config;
-	struct metrics *metrics;
+	struct metrics_pool *metrics;
 	struct template *template; /* NULL: none */
 	struct vm *slots[POOL_VMS_MAX];
 	struct template *templates[POOL_VMS_MAX]; /* of the VM in the slot, a reference; NULL: booted */
+	uint64_t promised[POOL_VMS_MAX];	  /* of the host's memory, by the VM in the slot */
 	struct pool_claim *first, *last;
 	unsigned int queued;
 	struct loop_source *timer; /* a refill, now or after the back-off */
 	unsigned int failures;	   /* in a row */
 	uint64_t retry_ns;	   /* no start before */
 	char last_failure[VM_CAUSE_MAX];
+	char held[ERROR_MESSAGE_MAX]; /* why no refill is started; empty: it may be */
 	bool started, stopping, was_full;
 	void (*full)(void *context);
 	void (*emptied)(void *context);
@@ -32,7 +34,7 @@ struct pool {
 
 static void refill(void *context);
 
-struct pool *pool_create(const struct pool_config *config, struct metrics *metrics,
+struct pool *pool_create(const struct pool_config *config, struct metrics_pool *metrics,
 	void (*full)(void *context), void (*emptied)(void *context), void *context)
 {
 	struct pool *pool = calloc(1, sizeof *pool);
@@ -67,6 +69,11 @@ bool pool_is_empty(const struct pool *pool)
 		if (pool->slots[i])
 			return false;
 	return true;
+}
+
+struct metrics_pool *pool_metrics(const struct pool *pool)
+{
+	return pool->metrics;
 }
 
 void pool_read_gauges(const struct pool *pool, struct metrics_gauges *gauges)
@@ -192,21 +199,30 @@ static void end_surplus(struct pool *pool)
 	}
 }
 
+/* What it is to touch, it has touched; or it will not. */
+static void settle(struct pool *pool, unsigned int slot)
+{
+	room_settle(pool->config.room, pool->promised[slot]);
+	pool->promised[slot] = 0;
+}
+
 static void vm_warm(void *context, struct vm *vm)
 {
 	struct pool *pool = context;
 	struct pool_claim *claim = pool->first;
 	struct metrics_gauges now;
 
+	settle(pool, vm->slot);
 	pool->failures = 0;
 	pool->retry_ns = 0;
-	metrics_observe(&pool->metrics->boot, vm->warm_ns - vm->started_ns);
+	metrics_observe(&pool->metrics->refill[pool->templates[vm->slot] ? METRICS_CLONE : METRICS_BOOT],
+		vm->warm_ns - vm->started_ns);
 	log_info("%s: warm after %llu us", vm->id,
 		(unsigned long long)((vm->warm_ns - vm->started_ns) / CLOCK_NS_PER_US));
 	schedule(pool, 0);
 	if (claim) {
 		pool_cancel(pool, claim);
-		pool->metrics->claims_waited++;
+		pool->metrics->waited++;
 		claim->granted(claim, vm);
 		return;
 	}
@@ -238,6 +254,8 @@ static void leave_slot(struct pool *pool, unsigned int slot)
 {
 	struct template *template = pool->templates[slot];
 
+	settle(pool, slot);
+	room_leave(pool->config.room);
 	pool->slots[slot] = NULL;
 	pool->templates[slot] = NULL;
 	pool->config.slots->used[slot] = false;
@@ -283,6 +301,12 @@ static unsigned int shortage(const struct pool *pool)
 	return more;
 }
 
+/* Of the VMs that start now. */
+static const struct vm_source *source_of(const struct pool *pool)
+{
+	return pool->template ? &pool->template->source : pool->config.cold;
+}
+
 static unsigned int enter_slot(struct pool *pool)
 {
 	struct pool_slots *slots = pool->config.slots;
@@ -296,20 +320,22 @@ static unsigned int enter_slot(struct pool *pool)
 		pool->templates[slot] = template_take(pool->template);
 		pool->template->vms++;
 	}
+	pool->promised[slot] = room_expected_bytes(source_of(pool));
+	room_enter(pool->config.room, pool->promised[slot]);
 	return slot;
 }
 
 static int start_one(struct pool *pool)
 {
 	struct vm_order order = {
-		.source = pool->template ? &pool->template->source : pool->config.cold,
+		.source = source_of(pool),
 		.slot = enter_slot(pool),
 		.awaited = pool->queued > 0,
 	};
 	struct error error;
 	int status;
 
-	pool->metrics->vms_started++;
+	pool->metrics->starts++;
 	status = vm_start(pool->config.vm, &order, &vm_events, pool, &pool->slots[order.slot], &error);
 	if (!status)
 		return 0;
@@ -318,6 +344,42 @@ static int start_one(struct pool *pool)
 	log_warn("start failed: %s", error.message);
 	note_failure(pool, error.message);
 	return status;
+}
+
+/* reason NULL: no longer. */
+static void set_held(struct pool *pool, const char *reason)
+{
+	if (reason && !pool->held[0])
+		log_warn("refills of %s wait: %s", pool->metrics->label, reason);
+	else if (!reason && pool->held[0])
+		log_info("refills of %s go on", pool->metrics->label);
+	snprintf(pool->held, sizeof pool->held, "%s", reason ? reason : "");
+}
+
+/* May one more be started? If not, claims for which nothing starts are refused. */
+static bool has_room(struct pool *pool)
+{
+	struct metrics_gauges now;
+	struct error error;
+
+	if (room_check(pool->config.room, source_of(pool), false, &error) == 0) {
+		set_held(pool, NULL);
+		return true;
+	}
+	set_held(pool, error.message);
+	schedule(pool, ROOM_RETRY_MS);
+	pool_read_gauges(pool, &now);
+	if (now.queued <= now.starting)
+		return false;
+	if (room_check(pool->config.room, source_of(pool), true, &error) == 0)
+		return true;
+	while (pool->queued > now.starting) {
+		struct pool_claim *claim = pool->last;
+
+		pool_cancel(pool, claim);
+		claim->refused(claim, &error);
+	}
+	return false;
 }
 
 static void refill(void *context)
@@ -334,8 +396,10 @@ static void refill(void *context)
 		loop_set_timer(pool->timer, pool->retry_ns - clock_now() + 1);
 		return;
 	}
+	if (count_fresh(pool, true) >= pool->config.target)
+		set_held(pool, NULL);
 	/* One a turn: a start takes a while, and runs go on in between. */
-	if (shortage(pool) && !start_one(pool))
+	if (shortage(pool) && has_room(pool) && !start_one(pool))
 		schedule(pool, 0);
 }
 
@@ -420,9 +484,10 @@ struct vm *pool_claim_vm(struct pool *pool, struct pool_claim *claim, struct err
 		return NULL;
 	}
 	if (vm) {
-		pool->metrics->claims_warm++;
+		pool->metrics->hits++;
 		return vm;
 	}
+	pool->metrics->misses++;
 	pool_read_gauges(pool, &now);
 	if (pool->failures >= POOL_FAILURES_MAX && !now.starting) {
 		set_failing(pool, error);
@@ -452,7 +517,9 @@ const char *pool_ill_reason(const struct pool *pool)
 	if (pool->stopping)
 		return "the daemon is stopping";
 	pool_read_gauges(pool, &now);
-	return pool->failures && !now.warm ? pool->last_failure : NULL;
+	if (now.warm)
+		return NULL;
+	return pool->failures ? pool->last_failure : pool->held[0] ? pool->held : NULL;
 }
 
 static json_t *vm_to_json(const struct vm *vm)
@@ -467,9 +534,17 @@ static json_t *vm_to_json(const struct vm *vm)
 		boot);
 }
 
+static json_t *times_to_json(const struct metrics_pool *metrics)
+{
+	return json_pack("{s:o,s:o,s:o,s:o}", "claim", metrics_histogram_to_json(&metrics->claim),
+		"first_byte", metrics_histogram_to_json(&metrics->first_byte), "refill_clone",
+		metrics_histogram_to_json(&metrics->refill[METRICS_CLONE]), "refill_boot",
+		metrics_histogram_to_json(&metrics->refill[METRICS_BOOT]));
+}
+
 json_t *pool_to_json(const struct pool *pool)
 {
-	const struct metrics *metrics = pool->metrics;
+	const struct metrics_pool *metrics = pool->metrics;
 	struct metrics_gauges now;
 	json_t *vms = json_array();
 
@@ -477,13 +552,14 @@ json_t *pool_to_json(const struct pool *pool)
 		if (pool->slots[i])
 			json_array_append_new(vms, vm_to_json(pool->slots[i]));
 	pool_read_gauges(pool, &now);
-	return json_pack("{s:o,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:I,s:I,s:I,s:I,s:o,s:o}", "template",
+	return json_pack("{s:o,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:I,s:I,s:I,s:I,s:I,s:o,s:o,s:o,s:o}", "template",
 		pool->template ? json_string(pool->template->name) : json_null(), "target", (int)now.target,
 		"warm", (int)now.warm, "starting", (int)now.starting, "busy", (int)now.busy, "queued",
 		(int)now.queued, "queue_max", (int)pool->config.queue_max, "vms_max",
-		(int)pool->config.slots->maximum, "claims_warm", (json_int_t)metrics->claims_warm,
-		"claims_waited", (json_int_t)metrics->claims_waited, "starts_failed",
+		(int)pool->config.slots->maximum, "claims_warm", (json_int_t)metrics->hits, "claims_missed",
+		(json_int_t)metrics->misses, "claims_waited", (json_int_t)metrics->waited, "starts_failed",
 		(json_int_t)metrics->starts_failed, "warm_lost", (json_int_t)metrics->warm_lost,
-		"last_failure", pool->last_failure[0] ? json_string(pool->last_failure) : json_null(), "vms",
+		"last_failure", pool->last_failure[0] ? json_string(pool->last_failure) : json_null(), "held",
+		pool->held[0] ? json_string(pool->held) : json_null(), "times", times_to_json(metrics), "vms",
 		vms);
 }

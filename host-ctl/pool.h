@@ -12,24 +12,28 @@
  * already still serve claims, after those of the new kind, and are ended as soon as the target is met without
  * them.
  *
- * Several pools share one table of slots, and with it vms_max.
+ * Several pools share one table of slots, and with it vms_max; and the host's room (host-ctl/room.h). Where
+ * there is none for a refill, the pool is held: it looks again when a VM is gone, and every ROOM_RETRY_MS.
+ * Claims that wait still get VMs then, until there is no room for these either.
  *
  *   claim: a warm VM at once, or queued (first come, first served), or
- *     exhausted   the queue holds queue_max claims
+ *     exhausted   the queue holds queue_max claims; or, from the queue, last come first, the host has no room
+ *                 for a VM
  *     not_ready   starts keep failing, or the daemon is stopping
  */
 #ifndef HOST_CTL_POOL_H
 #define HOST_CTL_POOL_H
 
 #include "host-ctl/metrics.h"
+#include "host-ctl/room.h"
 #include "host-ctl/template.h"
 #include "host-ctl/vm.h"
 #include <stdbool.h>
 
 enum {
+	POOL_TARGET_MAX = 256,
+	POOL_STARTS_MAX = 64,
 	POOL_VMS_MAX = 256,
-	POOL_TARGET_MAX = POOL_VMS_MAX,
-	POOL_STARTS_MAX = 64, /* what --starts may be */
 	POOL_QUEUE_MAX = 4096, /* what --queue-max may be */
 	POOL_QUEUE_DEFAULT = 64,
 	POOL_REFILL_DELAY_MS = 2,
@@ -46,7 +50,8 @@ struct pool_slots {
 
 struct pool_config {
 	unsigned int target, starts_max, queue_max;
-	struct pool_slots *slots; /* outlives the pool */
+	struct pool_slots *slots; /* outlives the pool, as does */
+	struct room *room;
 	const struct vm_config *vm;
 	const struct vm_source *cold; /* without a template; NULL: then there must be one */
 };
@@ -64,9 +69,10 @@ struct pool;
 
 /*
  * full(context) is called once, when the pool first holds its target of warm VMs (for a target of 0: from the
- * loop's first turn). emptied is called when a stopping pool has no VM left. NULL without memory.
+ * loop's first turn). emptied is called when a stopping pool has no VM left. metrics: the pool's own, which
+ * outlive it. NULL without memory.
  */
-struct pool *pool_create(const struct pool_config *config, struct metrics *metrics,
+struct pool *pool_create(const struct pool_config *config, struct metrics_pool *metrics,
 	void (*full)(void *context), void (*emptied)(void *context), void *context);
 /* Takes NULL. Only a pool that is empty. */
 void pool_destroy(struct pool *pool);
@@ -89,6 +95,7 @@ void pool_refill(struct pool *pool);
 /* Leaves the queue; harmless when not queued. */
 void pool_cancel(struct pool *pool, struct pool_claim *claim);
 
+struct metrics_pool *pool_metrics(const struct pool *pool);
 void pool_read_gauges(const struct pool *pool, struct metrics_gauges *gauges);
 /* The body of GET /v1/pool, the caller's reference. NULL without memory. */
 json_t *pool_to_json(const struct pool *pool);

@@ -71,8 +71,8 @@ static void count(struct run *run, const struct run_result *result)
 	/* Errors are counted where they are answered. */
 	if (!result->error.kind)
 		metrics->results[kinds[result->exit.kind].counter]++;
-	if (run->first_byte_ns)
-		metrics_observe(&metrics->first_byte, result->first_byte_us * CLOCK_NS_PER_US);
+	if (run->first_byte_ns && run->origin.pool)
+		metrics_observe(&run->origin.pool->first_byte, result->first_byte_us * CLOCK_NS_PER_US);
 	metrics_observe(&metrics->run, result->total_us * CLOCK_NS_PER_US);
 }
 
@@ -486,7 +486,8 @@ int run_start(struct run *run, struct vm *vm, const struct run_request *request,
 	/* A deadline before it does as well. */
 	if (!run->deadline || request->timeout_ms + RUN_HOST_GRACE_MS > RUN_START_TIMEOUT_MS)
 		vm_set_alarm(vm, RUN_START_TIMEOUT_MS);
-	metrics_observe(&metrics->queue_wait, run->claimed_ns - origin->received_ns);
+	if (origin->pool)
+		metrics_observe(&origin->pool->claim, run->claimed_ns - origin->received_ns);
 	return 0;
 }
 

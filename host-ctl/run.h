@@ -59,11 +59,12 @@ struct run_sink {
 	void (*done)(void *context, const struct run_result *result);
 };
 
-/* Who asked, and when the last byte of it was read (CLOCK_MONOTONIC). */
+/* Who asked, when the last byte of it was read (CLOCK_MONOTONIC), and of which pool. */
 struct run_origin {
 	uid_t uid;
 	pid_t pid;
 	uint64_t received_ns;
+	struct metrics_pool *pool; /* counted there as well; NULL: nowhere */
 };
 
 struct run {

@@ -120,6 +120,7 @@ static struct templates *make_templates(struct serve *serve, struct error *error
 		.vms_max = options->vms_max,
 		.starts_max = options->starts_max,
 		.queue_max = options->queue_max,
+		.reserve_bytes = options->reserve_bytes,
 		.source = {.kernel = {options->kernel, options->kernel},
 			.initrd = {options->initrd, options->initrd},
 			.image = {options->image, options->image},
@@ -134,6 +135,7 @@ static struct templates *make_templates(struct serve *serve, struct error *error
 			.socket_directory = serve->runtime.sockets,
 			.uid_base = options->uid_base,
 			.boot_timeout_ms = options->boot_timeout_ms,
+			.no_prefault = options->no_prefault,
 			.cgroups = &serve->cgroups,
 			.loop = serve->loop}};
 

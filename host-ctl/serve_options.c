@@ -21,6 +21,7 @@ enum option {
 	OPTION_MAX_VMS,
 	OPTION_STARTS,
 	OPTION_QUEUE_MAX,
+	OPTION_RESERVE,
 	OPTION_MEM,
 	OPTION_CPUS,
 	OPTION_UID_BASE,
@@ -33,6 +34,7 @@ enum option {
 	OPTION_IMAGE,
 	OPTION_SERIAL_DIR,
 	OPTION_COLD,
+	OPTION_NO_PREFAULT,
 	OPTION_READY_FD,
 	OPTION_VERBOSE,
 	OPTION_HELP,
@@ -64,6 +66,9 @@ static const struct {
 		"VMs that boot at the same time, 1 to 64 (default: the host's CPUs)"},
 	[OPTION_QUEUE_MAX] = {{"queue-max", 0, true, false}, "N",
 		"runs that may wait for a VM, 0 to 4096; the next is refused as exhausted (default 64)"},
+	[OPTION_RESERVE] = {{"reserve", 0, true, false}, "SIZE",
+		"memory of the host that refills leave free; a VM that a run waits for may take half of it, "
+		"then runs are refused as exhausted; 0 looks at no memory and no fds (default 128M)"},
 	[OPTION_MEM] = {{"mem", 0, true, false}, "SIZE", "memory of each VM, 32M to 511G (default 128M)"},
 	[OPTION_CPUS] = {{"cpus", 0, true, false}, "N",
 		"processors of each VM, 1 to 8; with more than one the default kernel is vmlinux-smp "
@@ -90,6 +95,9 @@ static const struct {
 	[OPTION_COLD] = {{"cold", 0, false, false}, NULL,
 		"boot each VM of the pool, in place of clones of the template base, which is built at the "
 		"start when it is missing or no longer right"},
+	[OPTION_NO_PREFAULT] = {{"no-prefault", 0, false, false}, NULL,
+		"clones get the pages of their template's working set one by one, when they touch them, not "
+		"before they run: to compare"},
 	[OPTION_READY_FD] = {{"ready-fd", 0, true, false}, "N",
 		"write one byte to this fd and close it when the pool is first full"},
 	[OPTION_VERBOSE] = {{"verbose", 'v', false, false}, NULL, "log more"},
@@ -242,6 +250,13 @@ static int set_memory(struct serve_options *options, const char *value, char *er
 	return bad_number(OPTION_MEM, value, "a size from 32M to 511G in whole MiB", error);
 }
 
+static int set_reserve(struct serve_options *options, const char *value, char *error)
+{
+	if (!parse_size(value, 0, SERVE_MEMORY_MAX, &options->reserve_bytes))
+		return 0;
+	return bad_number(OPTION_RESERVE, value, "a size of at most 511G", error);
+}
+
 static int set_ready_fd(struct serve_options *options, const char *value, char *error)
 {
 	unsigned int fd;
@@ -270,6 +285,8 @@ static int set_value(struct serve_options *options, enum option option, const ch
 		return set_unsigned(option, value, 1, POOL_STARTS_MAX, &options->starts_max, error);
 	case OPTION_QUEUE_MAX:
 		return set_unsigned(option, value, 0, POOL_QUEUE_MAX, &options->queue_max, error);
+	case OPTION_RESERVE:
+		return set_reserve(options, value, error);
 	case OPTION_MEM:
 		return set_memory(options, value, error);
 	case OPTION_CPUS:
@@ -284,6 +301,9 @@ static int set_value(struct serve_options *options, enum option option, const ch
 		return set_ready_fd(options, value, error);
 	case OPTION_COLD:
 		options->cold = true;
+		return 0;
+	case OPTION_NO_PREFAULT:
+		options->no_prefault = true;
 		return 0;
 	case OPTION_VERBOSE:
 		options->verbose = true;
@@ -350,6 +370,7 @@ static void set_defaults(struct serve_options *options)
 		.memory_bytes = UINT64_C(128) << 20,
 		.cpus = 1,
 		.boot_timeout_ms = VM_BOOT_TIMEOUT_MS,
+		.reserve_bytes = ROOM_RESERVE_DEFAULT,
 		.target = SERVE_POOL_DEFAULT,
 		.rehearsals = SERVE_REHEARSALS_DEFAULT,
 		.vms_max = SERVE_VMS_DEFAULT,

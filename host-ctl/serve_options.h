@@ -31,11 +31,11 @@ enum {
 struct serve_options {
 	const char *socket, *runtime_directory, *cgroup_root;
 	const char *vmm, *kvm, *kernel, *initrd, *image, *memory, *serial_directory, *state_directory;
-	uint64_t memory_bytes, boot_timeout_ms;
+	uint64_t memory_bytes, boot_timeout_ms, reserve_bytes;
 	unsigned int target, vms_max, starts_max, queue_max, rehearsals, cpus;
 	uid_t uid_base;
 	gid_t group;
-	bool limits_required, verbose, help, cold;
+	bool limits_required, verbose, help, cold, no_prefault;
 	int ready_fd;		/* -1: none */
 	const char *kernel_smp; /* for templates of several processors; may not be there */
 	char found[5][PATH_MAX];

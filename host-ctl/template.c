@@ -2,6 +2,7 @@
 #include "host-ctl/template.h"
 #include "common/io.h"
 #include "common/version.h"
+#include "host-ctl/footprint.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -12,6 +13,8 @@
 #include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+static const char working_set[] = "working-set";
 
 bool template_name_is_valid(const char *name)
 {
@@ -36,6 +39,7 @@ void template_drop(struct template *template)
 	fd_close(&template->state);
 	fd_close(&template->memory);
 	fd_close(&template->image);
+	fd_close(&template->working_set);
 	json_decref(template->about);
 	free(template);
 }
@@ -99,6 +103,13 @@ static int load_file(int folder, const char *name, int *memory)
 	return r;
 }
 
+static int load_optional(int folder, const char *name, int *memory)
+{
+	int r = load_file(folder, name, memory);
+
+	return r == -ENOENT ? 0 : r;
+}
+
 /* What the guest has in its memory of the image must still be true of it. */
 static int open_image(struct template *template, const char *path)
 {
@@ -112,6 +123,16 @@ static int open_image(struct template *template, const char *path)
 		json_integer_value(json_object_get(was, "changed_ns")) != changed_ns(&status))
 		return -ESTALE;
 	return 0;
+}
+
+static void set_working_set(struct template *template)
+{
+	snprintf(
+		template->working_set_path, TEMPLATE_FD_PATH, "/proc/self/fd/%d", template->working_set);
+	snprintf(template->working_set_name, sizeof template->working_set_name,
+		"(the working set of template %s)", template->name);
+	template->source.working_set =
+		(struct vm_file){template->working_set_path, template->working_set_name};
 }
 
 static void set_source(struct template *template, unsigned int rehearsals, const char *image)
@@ -132,6 +153,8 @@ static void set_source(struct template *template, unsigned int rehearsals, const
 		.cpus = (unsigned int)json_integer_value(json_object_get(inputs, "cpus")),
 		.cid = TEMPLATE_CID,
 		.rehearsals = rehearsals};
+	if (template->working_set >= 0)
+		set_working_set(template);
 }
 
 int template_load(int folder, const char *name, json_t *about, unsigned int rehearsals, struct template **out,
@@ -148,12 +171,18 @@ int template_load(int folder, const char *name, json_t *about, unsigned int rehe
 		error_set(error, ERROR_INTERNAL, "out of memory for template %s", name);
 		return r;
 	}
-	*template =
-		(struct template){.references = 1, .about = about, .state = -1, .memory = -1, .image = -1};
+	*template = (struct template){.references = 1,
+		.about = about,
+		.state = -1,
+		.memory = -1,
+		.image = -1,
+		.working_set = -1};
 	snprintf(template->name, sizeof template->name, "%s", name);
 	r = load_file(folder, "state", &template->state);
 	if (!r && (step = "memory"))
 		r = load_file(folder, "memory", &template->memory);
+	if (!r && (step = "working set"))
+		r = load_optional(folder, working_set, &template->working_set);
 	if (!r && (step = "image"))
 		r = open_image(template, image);
 	if (r) {
@@ -173,7 +202,53 @@ int template_seal(struct template *template)
 
 	if (fcntl(template->state, F_ADD_SEALS, seals) < 0 || fcntl(template->memory, F_ADD_SEALS, seals) < 0)
 		return -errno;
-	return 0;
+	return template->working_set >= 0 && fcntl(template->working_set, F_ADD_SEALS, seals) < 0 ? -errno : 0;
+}
+
+/* --- recording --- */
+
+static int write_copy(int folder, const struct working_set *set)
+{
+	int fd = openat(folder, working_set, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600), r;
+
+	if (fd < 0)
+		return -errno;
+	r = working_set_write(fd, set);
+	if (r)
+		unlinkat(folder, working_set, 0);
+	fd_close(&fd);
+	return r;
+}
+
+static json_t *describe(const struct working_set *set)
+{
+	return json_pack("{s:I,s:I,s:i}", "written_pages", (json_int_t)set->kinds[WORKING_SET_WRITTEN].pages,
+		"read_pages", (json_int_t)set->kinds[WORKING_SET_READ].pages, "runs",
+		(int)(set->kinds[WORKING_SET_WRITTEN].count + set->kinds[WORKING_SET_READ].count));
+}
+
+int template_record(struct template *template, pid_t pid, int folder)
+{
+	struct working_set *set = malloc(sizeof *set);
+	int fd = -1, r = set ? footprint_record(pid, template->memory, set) : -ENOMEM;
+
+	if (!r)
+		fd = memfd_create(working_set, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	if (!r && (fd < 0 || fchmod(fd, 0400) < 0))
+		r = -errno;
+	if (!r)
+		r = working_set_write(fd, set);
+	if (!r && folder >= 0)
+		r = write_copy(folder, set);
+	if (!r) {
+		json_object_set_new(template->about, "working_set", describe(set));
+		template->working_set = fd;
+		set_working_set(template);
+	} else {
+		fd_close(&fd);
+	}
+	free(set);
+	return r;
 }
 
 /* --- inputs --- */

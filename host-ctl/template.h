@@ -8,6 +8,9 @@
  * unchangeable, and no clone checks again. So between the two comes exactly one clone, which runs nothing of
  * a user's.
  *
+ * Its working set is what that clone has touched when it is warm: clones to come have these pages in place
+ * before they run. Without one all works, more slowly.
+ *
  * Counted: it lives while the store, a pool or a VM has a reference.
  */
 #ifndef HOST_CTL_TEMPLATE_H
@@ -34,9 +37,11 @@ struct template
 	unsigned int vms; /* of it, now */
 	char name[TEMPLATE_NAME_MAX];
 	json_t *about; /* what is in template.json */
-	int state, memory, image;
+	int state, memory, image, working_set; /* the last may be none: -1 */
 	char state_path[TEMPLATE_FD_PATH], memory_path[TEMPLATE_FD_PATH], image_path[TEMPLATE_FD_PATH];
+	char working_set_path[TEMPLATE_FD_PATH];
 	char state_name[TEMPLATE_NAME_MAX + 32], memory_name[TEMPLATE_NAME_MAX + 32];
+	char working_set_name[TEMPLATE_NAME_MAX + 32];
 	struct vm_source source;
 };
 
@@ -50,6 +55,12 @@ bool template_name_is_valid(const char *name);
  */
 int template_load(int folder, const char *name, json_t *about, unsigned int rehearsals, struct template **out,
 	struct error *error);
+/*
+ * Takes the working set of a clone, by the pid of its vmm; into the file working-set of a folder too, unless
+ * that is -1. For a template that has none. 0, or -errno: it has none then (footprint_record and the file say
+ * why).
+ */
+int template_record(struct template *template, pid_t pid, int folder);
 /* 0 or -errno: -EBUSY: something has it mapped for writing. */
 int template_seal(struct template *template);
 

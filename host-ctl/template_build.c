@@ -73,11 +73,21 @@ static void set_failed(struct template_job *job, const char *cause)
 
 /* --- the VMs --- */
 
+static void record(const struct template_job *job, const struct vm *vm)
+{
+	int status = template_record(job->template, vm->pid, job->loading ? -1 : job->folder);
+
+	if (status)
+		log_warn("template %s: no working set: %s", job->name, strerror(-status));
+}
+
 static void vm_warm(void *context, struct vm *vm)
 {
 	struct template_job *job = context;
 
 	job->checked = true;
+	if (job->template->working_set < 0)
+		record(job, vm);
 	log_debug("template %s: a clone was warm after %llu us", job->name,
 		(unsigned long long)((vm->warm_ns - vm->started_ns) / CLOCK_NS_PER_US));
 	vm_end(vm, "it was to check its template");

@@ -173,6 +173,8 @@ int template_store_commit(struct template_store *store, const char *folder, int 
 		r = sync_file(fd, "state");
 	if (!r)
 		r = sync_file(fd, "memory");
+	if (!r && template->working_set >= 0)
+		r = sync_file(fd, "working-set");
 	if (!r && fsync(fd) < 0)
 		r = -errno;
 	if (!r)

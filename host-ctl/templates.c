@@ -8,6 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+_Static_assert((int)METRICS_POOLS_MAX >= TEMPLATES_POOLS_MAX && (int)METRICS_LABEL_MAX >= TEMPLATE_NAME_MAX,
+	"every pool is counted under its name");
+
 struct named_pool {
 	char name[TEMPLATE_NAME_MAX];
 	struct pool *pool;
@@ -18,6 +21,8 @@ struct templates {
 	struct metrics *metrics;
 	struct template_store store;
 	struct pool_slots slots;
+	struct room room;
+	uint64_t job_promised;			      /* of the host's memory */
 	struct named_pool pools[TEMPLATES_POOLS_MAX]; /* the first is base's */
 	unsigned int pool_count;
 	struct template_job *job;
@@ -69,14 +74,19 @@ static struct pool *add_pool(struct templates *templates, const char *name)
 		.starts_max = config->starts_max,
 		.queue_max = config->queue_max,
 		.slots = &templates->slots,
+		.room = &templates->room,
 		.vm = &config->vm,
 		.cold = base ? &config->source : NULL};
 	struct named_pool *entry = &templates->pools[templates->pool_count];
+	struct metrics_pool *metrics = metrics_add_pool(templates->metrics, name);
 
-	entry->pool = pool_create(&pool_config, templates->metrics, base ? pool_full : other_pool_full,
-		pool_emptied, templates);
-	if (!entry->pool)
+	if (metrics)
+		entry->pool = pool_create(
+			&pool_config, metrics, base ? pool_full : other_pool_full, pool_emptied, templates);
+	if (!metrics || !entry->pool) {
+		metrics_remove_pool(metrics);
 		return NULL;
+	}
 	snprintf(entry->name, sizeof entry->name, "%s", name);
 	templates->pool_count++;
 	return entry->pool;
@@ -94,6 +104,7 @@ struct templates *templates_create(const struct templates_config *config, struct
 	templates->metrics = metrics;
 	templates->store.folder = -1;
 	templates->slots.maximum = config->vms_max;
+	room_init(&templates->room, config->vm.cgroups->fd, config->reserve_bytes);
 	templates->full = full;
 	templates->emptied = emptied;
 	templates->context = context;
@@ -114,6 +125,7 @@ void templates_destroy(struct templates *templates)
 	for (unsigned int i = 0; i < templates->pool_count; i++)
 		pool_destroy(templates->pools[i].pool);
 	template_store_close(&templates->store);
+	room_finish(&templates->room);
 	json_decref(templates->to_fetch);
 	free(templates);
 }
@@ -136,6 +148,12 @@ static bool is_base(const char *name)
 static void fetch_next(struct templates *templates);
 static void base_failed(struct templates *templates, const struct error *error);
 
+static void leave_room(struct templates *templates)
+{
+	room_settle(&templates->room, templates->job_promised);
+	room_leave(&templates->room);
+}
+
 static void job_done(void *context, struct template *template, const struct error *error)
 {
 	struct templates *templates = context;
@@ -144,6 +162,7 @@ static void job_done(void *context, struct template *template, const struct erro
 	bool base = is_base(templates->job_name);
 
 	templates->job = NULL;
+	leave_room(templates);
 	templates->request = (struct templates_request){0};
 	if (request.events)
 		request.events->done(request.context, template, error);
@@ -182,17 +201,21 @@ static int begin_job(struct templates *templates, const char *name, bool fetch, 
 		.count = templates->request.count,
 		.rehearsals = templates->config.source.rehearsals,
 		.slot = TEMPLATES_SLOT};
+	int status;
 
 	snprintf(templates->job_name, sizeof templates->job_name, "%s", name);
 	templates->job_is_fetch = fetch;
 	if (!templates->request.events)
 		templates->job_source = templates->config.source;
-	if (fetch)
-		return template_fetch(&templates->store, &templates->config.vm, &order, &job_events,
-			templates, &templates->job, error);
-	log_info("building template %s", name);
-	return template_build(&templates->store, &templates->config.vm, &order, &job_events, templates,
-		&templates->job, error);
+	templates->job_promised = room_expected_bytes(&templates->job_source);
+	room_enter(&templates->room, templates->job_promised);
+	if (!fetch)
+		log_info("building template %s", name);
+	status = (fetch ? template_fetch : template_build)(&templates->store, &templates->config.vm, &order,
+		&job_events, templates, &templates->job, error);
+	if (status)
+		leave_room(templates);
+	return status;
 }
 
 /* Without base its pool boots. */
@@ -348,6 +371,8 @@ int templates_build(struct templates *templates, const struct templates_request 
 	if (templates->job)
 		return refuse_busy(templates, error);
 	set_job_source(templates, request);
+	if (room_check(&templates->room, &templates->job_source, true, error))
+		return -1;
 	templates->request = *request;
 	if (begin_job(templates, request->name, false, error) == 0)
 		return 0;
@@ -399,6 +424,7 @@ int templates_remove(struct templates *templates, const char *name, struct error
 		return error_set(
 			error, ERROR_INTERNAL, "cannot remove template %.64s: %s", name, strerror(-status));
 	if (entry) {
+		metrics_remove_pool(pool_metrics(entry->pool));
 		pool_destroy(entry->pool);
 		*entry = templates->pools[--templates->pool_count];
 	}

@@ -28,6 +28,7 @@ struct templates_config {
 	struct vm_source source; /* of base */
 	const char *kernel_smp;	 /* in place of its kernel for several processors */
 	unsigned int target, starts_max, queue_max, vms_max;
+	uint64_t reserve_bytes; /* as of room_init */
 };
 
 struct templates;
@@ -55,8 +56,8 @@ struct pool *templates_base_pool(struct templates *templates);
 
 /*
  * Builds one, or builds it anew. name, image, commands: in `request`, which is kept until done was called;
- * image NULL, memory_bytes 0, cpus 0: as base. 0, or -1 with *error set: invalid, or conflict while a build
- * or a load is under way.
+ * image NULL, memory_bytes 0, cpus 0: as base. 0, or -1 with *error set: invalid, exhausted (as of
+ * room_check), or conflict while a build or a load is under way.
  */
 struct templates_request {
 	const char *name, *image;

@@ -206,7 +206,8 @@ static void compose_cause(struct vm *vm, const siginfo_t *info)
 	/* As launch() in vm_start.c numbers them. */
 	const char *const names[] = {"(control socket)", vm->config->kvm,
 		clone ? source->state.name : source->kernel.name,
-		clone ? source->memory.name : source->initrd.name, source->image.name, "(serial log)"};
+		clone ? source->memory.name : source->initrd.name, source->image.name,
+		vm_has_working_set(vm) ? source->working_set.name : "(serial log)", "(serial log)"};
 	char words[TAIL_BYTES];
 
 	if (!vm->killed)
@@ -288,6 +289,11 @@ void vm_lose(struct vm *vm, const char *cause)
 bool vm_source_is_clone(const struct vm_source *source)
 {
 	return source->state.path != NULL;
+}
+
+bool vm_has_working_set(const struct vm *vm)
+{
+	return vm_source_is_clone(vm->source) && vm->source->working_set.path && !vm->config->no_prefault;
 }
 
 void vm_time_is_up(struct vm *vm)

@@ -96,6 +96,7 @@ struct vm_config {
 	const char *socket_directory; /* of control sockets */
 	uid_t uid_base;		      /* VM in slot n runs as uid_base + n */
 	uint64_t boot_timeout_ms;
+	bool no_prefault; /* working sets are not used */
 	struct cgroup_tree *cgroups;
 	struct loop *loop;
 };
@@ -109,6 +110,7 @@ struct vm_file {
 /* What a VM is made of: a boot (kernel, initrd) or a clone (state, memory) and its image. Outlives the VM. */
 struct vm_source {
 	struct vm_file kernel, initrd, image, state, memory;
+	struct vm_file working_set; /* of a clone; may be none */
 	const char *size; /* of a boot's memory, as the vmm takes it: "128M" */
 	uint64_t memory_bytes;
 	unsigned int cpus;

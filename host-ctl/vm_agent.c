@@ -122,7 +122,7 @@ static void connected(struct vm *vm, const struct vmm_message *message, int fd)
 		vm_end(vm, "the vmm replied to what was not asked");
 	} else if (message->status || fd < 0) {
 		snprintf(cause, sizeof cause, "no stream to the agent: %s",
-			message->status < 0 ? strerror(-message->status) : "no fd came");
+			message->status ? strerror(-message->status) : "no fd came");
 		fd_close(&fd);
 		vm_end(vm, cause);
 	} else {
@@ -154,18 +154,30 @@ static void handle_message(struct vm *vm, const struct vmm_message *message, int
 	}
 }
 
+/* Why it is none of a vmm's, or NULL. */
+static const char *find_fault(const struct vmm_message *message, ssize_t size, int fds_status)
+{
+	if (fds_status < 0)
+		return "the vmm sent an fd that is no stream";
+	if (size != sizeof *message)
+		return "the vmm sent a message of a wrong size";
+	if (message->status > 0 || message->status < VMM_STATUS_MIN)
+		return "the vmm sent a status that is no error's";
+	return NULL;
+}
+
 static void take_message(
 	struct vm *vm, const struct vmm_message *message, ssize_t size, int *fds, size_t count)
 {
 	int fd, status = take_stream(fds, count, &fd);
+	const char *fault = find_fault(message, size, status);
 
-	if (size == sizeof *message && status == 0) {
+	if (!fault) {
 		handle_message(vm, message, fd);
 		return;
 	}
 	fd_close(&fd);
-	vm_end(vm, status < 0 ? "the vmm sent an fd that is no stream"
-			      : "the vmm sent a message of a wrong size");
+	vm_end(vm, fault);
 }
 
 void vm_control_ready(struct vm *vm)

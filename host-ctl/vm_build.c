@@ -37,7 +37,7 @@ static void fail(struct vm *vm, const char *what, const struct vmm_message *mess
 
 	text_copy_printable(text, sizeof text, message->text, strnlen(message->text, sizeof message->text));
 	snprintf(cause, sizeof cause, "the guest could not be %s: %s", what,
-		text[0] ? text : strerror(message->status < 0 ? -message->status : EPROTO));
+		text[0] ? text : strerror(-message->status));
 	vm_end(vm, cause);
 }
 

@@ -36,6 +36,8 @@ void vm_pause(struct vm *vm);
 void vm_build_replied(struct vm *vm, const struct vmm_message *message);
 
 bool vm_source_is_clone(const struct vm_source *source);
+/* Its vmm is given a working set. */
+bool vm_has_working_set(const struct vm *vm);
 void vm_socket_path(const struct vm *vm, char path[VM_SOCKET_MAX]);
 /* The time of vm->timer is over. */
 void vm_time_is_up(struct vm *vm);

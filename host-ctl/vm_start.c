@@ -17,11 +17,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { LISTEN_BACKLOG = 4 };
+enum { LISTEN_BACKLOG = 4, PARCEL_ALWAYS = 5, PARCEL_MAX = 7 };
 
 /* What one start opens, only until the child has it. */
 struct parcel {
-	int listener, kvm, first, second, image, serial; /* in the order of their numbers in the child */
+	int listener, kvm, first, second, image, working_set, serial; /* as they are numbered in the child */
 	int errors;
 };
 
@@ -54,6 +54,9 @@ static int open_files(const struct vm *vm, struct parcel *parcel, struct error *
 			second->path, O_RDONLY, clone ? "memory" : "initrd", &parcel->second, error);
 	if (!status)
 		status = open_path(source->image.path, O_RDONLY, "image", &parcel->image, error);
+	if (!status && vm_has_working_set(vm))
+		status = open_path(
+			source->working_set.path, O_RDONLY, "working set", &parcel->working_set, error);
 	if (!status && config->serial_directory) {
 		snprintf(path, sizeof path, "%s/%s.log", config->serial_directory, vm->id);
 		status = open_path(path, O_WRONLY | O_CREAT | O_TRUNC, "serial log", &parcel->serial, error);
@@ -148,6 +151,8 @@ static const char *const common_arguments[] = {
 	"--control", "fd:3", "--kvm", "fd:4", "--disk", "fd:7,ro", NULL};
 static const char *const boot_arguments[] = {"--kernel", "fd:5", "--initrd", "fd:6", NULL};
 static const char *const clone_arguments[] = {"--restore", "fd:5,memory=fd:6", NULL};
+static const char *const prefaulted_arguments[] = {
+	"--restore", "fd:5,memory=fd:6,working-set=fd:8", NULL};
 
 enum { ARGUMENTS_MAX = 24 };
 
@@ -179,10 +184,10 @@ static void make_arguments(const struct vm *vm, bool serial, struct arguments *a
 	add_list(arguments, common_arguments);
 	add_pair(arguments, "--vsock-cid", arguments->cid);
 	if (serial)
-		add_pair(arguments, "--serial", "fd:8");
+		add_pair(arguments, "--serial", vm_has_working_set(vm) ? "fd:9" : "fd:8");
 	if (vm_source_is_clone(source)) {
 		/* Memory and processors are as they were. */
-		add_list(arguments, clone_arguments);
+		add_list(arguments, vm_has_working_set(vm) ? prefaulted_arguments : clone_arguments);
 		return;
 	}
 	add_list(arguments, boot_arguments);
@@ -193,14 +198,21 @@ static void make_arguments(const struct vm *vm, bool serial, struct arguments *a
 static int launch(struct vm *vm, const struct parcel *parcel)
 {
 	const struct vm_config *config = vm->config;
-	const int fds[] = {
-		parcel->listener, parcel->kvm, parcel->first, parcel->second, parcel->image, parcel->serial};
+	int fds[PARCEL_MAX] = {parcel->listener, parcel->kvm, parcel->first, parcel->second, parcel->image};
+	unsigned int count = PARCEL_ALWAYS;
 	struct arguments arguments;
-	const struct launch request = {
+	struct launch request;
+
+	if (parcel->working_set >= 0)
+		fds[count++] = parcel->working_set;
+	if (parcel->serial >= 0)
+		fds[count++] = parcel->serial;
+	make_arguments(vm, parcel->serial >= 0, &arguments);
+	request = (struct launch){
 		.path = config->vmm,
 		.argv = (char *const *)arguments.list,
 		.fds = fds,
-		.count = parcel->serial >= 0 ? 6 : 5,
+		.count = count,
 		.error_output = parcel->errors,
 		.cgroup = vm->group,
 		.uid = config->uid_base + vm->slot,
@@ -208,8 +220,6 @@ static int launch(struct vm *vm, const struct parcel *parcel)
 		.files_max = VM_FILES_MAX,
 		.file_bytes_max = VM_SERIAL_MAX + (vm->build ? vm->source->memory_bytes : 0),
 	};
-
-	make_arguments(vm, parcel->serial >= 0, &arguments);
 	return launch_start(&request, &vm->pid, &vm->pidfd);
 }
 
@@ -220,6 +230,7 @@ static void close_parcel(struct parcel *parcel)
 	fd_close(&parcel->first);
 	fd_close(&parcel->second);
 	fd_close(&parcel->image);
+	fd_close(&parcel->working_set);
 	fd_close(&parcel->serial);
 	fd_close(&parcel->errors);
 }
@@ -268,7 +279,7 @@ static int watch_process(struct vm *vm)
 int vm_start(const struct vm_config *config, const struct vm_order *order, const struct vm_events *events,
 	void *context, struct vm **out, struct error *error)
 {
-	struct parcel parcel = {-1, -1, -1, -1, -1, -1, -1};
+	struct parcel parcel = {-1, -1, -1, -1, -1, -1, -1, -1};
 	struct vm *vm = create(config, order);
 	int status = vm ? 0 : -ENOMEM;
 	const char *step = "memory";

@@ -84,8 +84,8 @@ static int receive(
 		fd_close(&fds[i]);
 	if (got == 0 || got == -ECONNRESET)
 		return fail_closed(client, error);
-	if (got != (ssize_t)sizeof(*message) || message->reserved != 0 ||
-		!memchr(message->text, '\0', sizeof(message->text)))
+	if (got != (ssize_t)sizeof(*message) || message->reserved != 0 || message->status > 0 ||
+		message->status < VMM_STATUS_MIN || !memchr(message->text, '\0', sizeof(message->text)))
 		return fail_protocol(client, error);
 	if (message->type == VMM_EVENT_STATE)
 		client->state = *message;
@@ -110,7 +110,8 @@ static int greet(struct vmm_client *client, struct client_error *error)
 
 int vmm_client_connect(struct vmm_client *client, const char *path, struct client_error *error)
 {
-	*client = (struct vmm_client){.path = path, .fd = unix_connect(path, SOCK_SEQPACKET)};
+	*client = (struct vmm_client){
+		.path = path, .fd = unix_connect(path, SOCK_SEQPACKET), .reply_ms = VMM_CLIENT_REPLY_MS};
 	if (client->fd < 0)
 		return fail_connect(path, client->fd, error);
 	if (greet(client, error) == 0)
@@ -127,19 +128,19 @@ void vmm_client_finish(struct vmm_client *client)
 
 static int fail_slow(const struct vmm_client *client, struct client_error *error)
 {
-	client_error_set(error, "busy", "the vmm at %s took the request and did not answer within %d s",
-		client->path, VMM_CLIENT_REPLY_MS / 1000);
+	client_error_set(error, "busy", "the vmm at %s took the request and did not answer within %u s",
+		client->path, client->reply_ms / 1000);
 	return -1;
 }
 
-int vmm_client_ask(struct vmm_client *client, struct vmm_message *request, int fd, struct vmm_message *reply,
-	struct client_error *error)
+int vmm_client_ask(struct vmm_client *client, struct vmm_message *request, const int *fds, size_t count,
+	struct vmm_message *reply, struct client_error *error)
 {
-	uint64_t until = now_ms() + VMM_CLIENT_REPLY_MS;
+	uint64_t until = now_ms() + client->reply_ms;
 	int r;
 
 	request->sequence = ++client->sequence;
-	r = io_send_fds(client->fd, request, sizeof(*request), &fd, fd >= 0 ? 1 : 0);
+	r = io_send_fds(client->fd, request, sizeof(*request), fds, count);
 	/* What it had to say may wait still. */
 	if (r < 0 && r != -EPIPE && r != -ECONNRESET) {
 		client_error_set(error, "io", "cannot write to %s: %s", client->path, strerror(-r));
@@ -150,15 +151,14 @@ int vmm_client_ask(struct vmm_client *client, struct vmm_message *request, int f
 	while (r == 1 && reply->sequence == 0);
 	if (r == 0)
 		return fail_slow(client, error);
-	if (r == 1 && (reply->type != (request->type | VMM_REPLY) || reply->sequence != request->sequence ||
-			      reply->status > 0))
+	if (r == 1 && (reply->type != (request->type | VMM_REPLY) || reply->sequence != request->sequence))
 		return fail_protocol(client, error);
 	return r == 1 ? 0 : -1;
 }
 
 int vmm_client_await_end(struct vmm_client *client, struct client_error *error)
 {
-	uint64_t until = now_ms() + VMM_CLIENT_REPLY_MS;
+	uint64_t until = now_ms() + client->reply_ms;
 	struct vmm_message message;
 
 	while (client->state.arg0 != VMM_STATE_ENDED) {

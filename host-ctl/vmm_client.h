@@ -23,6 +23,7 @@ struct vmm_client {
 	const char *path; /* for errors; the caller's */
 	int fd;		  /* -1: not connected */
 	uint32_t sequence;
+	unsigned int reply_ms;	  /* VMM_CLIENT_REPLY_MS, or what the caller sets */
 	struct vmm_message state; /* the last EVENT_STATE; the first is the greeting */
 };
 
@@ -32,12 +33,12 @@ int vmm_client_connect(struct vmm_client *client, const char *path, struct clien
 void vmm_client_finish(struct vmm_client *client);
 
 /*
- * Sends a request (its sequence is set here), with a fd that stays the caller's unless it is -1, and waits
- * for its reply; an fd that comes with it is closed. 0 and *reply, whose status may be an error of the
- * vmm's; -1: there is no reply.
+ * Sends a request (its sequence is set here), with `count` fds that stay the caller's, and waits for its
+ * reply as long as client->reply_ms; an fd that comes with it is closed. 0 and *reply, whose status may be
+ * an error of the vmm's; -1: there is no reply.
  */
-int vmm_client_ask(struct vmm_client *client, struct vmm_message *request, int fd, struct vmm_message *reply,
-	struct client_error *error);
+int vmm_client_ask(struct vmm_client *client, struct vmm_message *request, const int *fds, size_t count,
+	struct vmm_message *reply, struct client_error *error);
 
 /* Waits until the VM has ended: client->state then says how. 0 or -1. */
 int vmm_client_await_end(struct vmm_client *client, struct client_error *error);

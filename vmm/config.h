@@ -53,6 +53,7 @@ struct config_net {
 struct config_restore {
 	bool wanted;
 	char state[PATH_MAX], memory[PATH_MAX]; /* or fd:N */
+	char working_set[PATH_MAX];		/* the same; empty: none */
 };
 
 /* A file is a path or "fd:N", as io_open_arg takes it. */

@@ -324,7 +324,7 @@ const struct config_option config_options[CONFIG_OPTION_COUNT] = {
 		.value = "DIR|STATE,memory=MEMORY",
 		.most = 1,
 		.take = config_take_restore,
-		.text = "a snapshot in place of a kernel: DIR/state and DIR/memory, or each a PATH or fd:N"},
+		.text = "a snapshot in place of a kernel: two files, and ,working-set=FILE: pages to have at once"},
 	{.name = "paused",
 		.most = 1,
 		.take = take_paused,

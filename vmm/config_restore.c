@@ -5,9 +5,10 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char memory_key[] = ",memory=";
+static const char memory_key[] = ",memory=", working_set_key[] = ",working-set=";
 
-static int check_part(const char *part, size_t length, char *error)
+/* One file of the value: length bytes at text. */
+static int take_part(char part[PATH_MAX], const char *text, size_t length, char *error)
 {
 	if (length == 0)
 		return config_refuse(error, "--restore: a file is missing; write DIR or STATE,memory=MEMORY");
@@ -15,6 +16,8 @@ static int check_part(const char *part, size_t length, char *error)
 		return config_refuse(error,
 			"--restore: a path of %zu bytes is too long; give one of at most %d", length,
 			PATH_MAX - 1);
+	memcpy(part, text, length);
+	part[length] = '\0';
 	if (config_file_number(part) == -EINVAL)
 		return config_refuse(error,
 			"--restore: " CONFIG_SHOWN " is not a file descriptor; write fd: and its number",
@@ -47,21 +50,21 @@ int config_take_restore(
 	const struct config_option *option, struct config *config, const char *value, char *error)
 {
 	struct config_restore *restore = &config->restore;
-	const char *key = strstr(value, memory_key), *memory;
-	size_t length;
+	const char *key = strstr(value, memory_key), *memory, *set;
 
 	(void)option;
 	restore->wanted = true;
 	if (key == NULL)
 		return take_folder(restore, value, error);
 	memory = key + strlen(memory_key);
-	length = (size_t)(key - value);
-	if (length < PATH_MAX)
-		memcpy(restore->state, value, length);
-	if (check_part(restore->state, length, error) < 0 || check_part(memory, strlen(memory), error) < 0)
+	set = strstr(memory, working_set_key);
+	if (take_part(restore->state, value, (size_t)(key - value), error) < 0 ||
+		take_part(restore->memory, memory, set ? (size_t)(set - memory) : strlen(memory), error) < 0)
 		return -EINVAL;
-	memcpy(restore->memory, memory, strlen(memory));
-	return 0;
+	if (set == NULL)
+		return 0;
+	set += strlen(working_set_key);
+	return take_part(restore->working_set, set, strlen(set), error);
 }
 
 int config_check_restore(struct config *config, const unsigned *counts, char *error)

@@ -229,10 +229,14 @@ static int open_guest(const struct config *config, struct files *files, char *er
 	int r = 0;
 
 	if (config->restore.wanted) {
-		r = open_file(&restore_purpose, config->restore.state, &files->restore_state, error);
-		return r < 0 ? r
-			     : open_file(&restore_purpose, config->restore.memory, &files->restore_memory,
-				       error);
+		const struct config_restore *restore = &config->restore;
+
+		r = open_file(&restore_purpose, restore->state, &files->restore_state, error);
+		if (r == 0)
+			r = open_file(&restore_purpose, restore->memory, &files->restore_memory, error);
+		if (r == 0 && restore->working_set[0] != '\0')
+			r = open_file(&restore_purpose, restore->working_set, &files->working_set, error);
+		return r;
 	}
 	r = open_file(&kernel_purpose, config->kernel, &files->kernel, error);
 	if (r == 0 && config->initrd != NULL)
@@ -277,6 +281,7 @@ void files_close(struct files *files)
 	close_file(&files->initrd);
 	close_file(&files->restore_state);
 	close_file(&files->restore_memory);
+	close_file(&files->working_set);
 	for (unsigned i = 0; i < CONFIG_DISKS_MAX; i++)
 		close_file(&files->disks[i]);
 	close_file(&files->tap);

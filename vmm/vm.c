@@ -57,6 +57,11 @@ static int load(struct vm *vm)
 	return vm->snapshot ? vm_restore_memory(vm) : vm_load(vm);
 }
 
+static int prefault_working_set(struct vm *vm)
+{
+	return vm->snapshot ? vm_restore_working_set(vm) : 0;
+}
+
 static int open_kvm(struct vm *vm)
 {
 	char error[KVM_ERROR_MAX];
@@ -324,6 +329,7 @@ static const struct {
 	{"loop", set_up_loop},
 	{"map memory", set_up_memory},
 	{"load", load},
+	{"working set", prefault_working_set},
 	{"open kvm", open_kvm},
 	{"features", ask_features},
 	{"create vm", create_vm},

@@ -6,6 +6,7 @@
 #include "common/log.h"
 #include "vmm/config_options.h"
 #include "vmm/cpuid_x86_64.h"
+#include "vmm/prefault.h"
 #include "vmm/vcpu_state_x86_64.h"
 #include "vmm/virtio/mmio.h"
 #include "vmm/virtio/virtio.h"
@@ -24,6 +25,7 @@ struct vm_snapshot {
 	const char *state_name, *memory_name;
 	int memory_fd;
 	struct snapshot_memory memory;
+	struct working_set *working_set; /* NULL: none */
 	struct vm_shape shape;
 	struct state_reader clock, vcpus[LAYOUT_CPUS_MAX], ioapic, serial, devices[LAYOUT_VIRTIO_MAX];
 };
@@ -149,6 +151,17 @@ static int check_memory(const struct vm_snapshot *snapshot)
 	return r;
 }
 
+static int read_working_set(struct vm_snapshot *snapshot, const struct config *config, int fd)
+{
+	char why[WORKING_SET_WHY_MAX];
+	int r = fd < 0 ? 0 : working_set_read(fd, memory_of(&snapshot->shape), &snapshot->working_set, why);
+
+	if (r < 0)
+		log_error("--restore: %s %s; leave working-set= out, or have it recorded again",
+			config->restore.working_set, why);
+	return r;
+}
+
 int vm_snapshot_open(struct config *config, const struct files *files, struct vm_snapshot **out)
 {
 	struct vm_snapshot *snapshot = calloc(1, sizeof(*snapshot));
@@ -165,6 +178,8 @@ int vm_snapshot_open(struct config *config, const struct files *files, struct vm
 	if (r == 0)
 		r = complete_config(snapshot, config);
 	if (r == 0)
+		r = read_working_set(snapshot, config, files->working_set);
+	if (r == 0)
 		r = check_memory(snapshot);
 	if (r < 0)
 		vm_snapshot_close(snapshot);
@@ -177,6 +192,7 @@ void vm_snapshot_close(struct vm_snapshot *snapshot)
 {
 	if (!snapshot)
 		return;
+	free(snapshot->working_set);
 	free(snapshot->data);
 	free(snapshot);
 }
@@ -191,6 +207,18 @@ int vm_restore_memory(struct vm *vm)
 		log_error("--restore: %s cannot be mapped: %s; give a file that can be read",
 			vm->snapshot->memory_name, strerror(-r));
 	return r;
+}
+
+/* What lacks of it comes later, page by page: no reason to refuse the VM. */
+int vm_restore_working_set(struct vm *vm)
+{
+	const struct working_set *set = vm->snapshot->working_set;
+	int r = set ? prefault(&vm->memory, set) : 0;
+
+	if (r < 0)
+		log_warn("--restore: the working set is not in place from the start: %s%s", strerror(-r),
+			r == -EINVAL ? "; Linux 5.14 can do that" : "");
+	return 0;
 }
 
 /* The state of a vCPU out of its record; the caller frees it. NULL: logged. */

@@ -43,6 +43,7 @@ struct bench {
 	char **argv;
 	struct samples boots, requests, spawns;
 	json_t *seen; /* ids of the VMs whose boot is in boots */
+	bool clones;  /* they are started from a template */
 };
 
 static uint64_t now_ns(void)
@@ -92,12 +93,13 @@ static int ask_pool(const struct bench *bench, json_t **pool)
 	return r < 0 ? fail("GET /v1/pool", error.message) : 0;
 }
 
-/* The boots of VMs not seen before. */
+/* The boots of VMs not seen before, or what a clone has in place of one. */
 static void note_boots(struct bench *bench, const json_t *pool)
 {
 	const json_t *vm;
 	size_t i;
 
+	bench->clones = json_is_string(json_object_get(pool, "template"));
 	json_array_foreach(json_object_get(pool, "vms"), i, vm)
 	{
 		const char *id = json_string_value(json_object_get(vm, "id"));
@@ -263,12 +265,16 @@ static void print_row(const char *name, struct samples *samples)
 
 static void print_table(struct bench *bench)
 {
+	const char *start = bench->clones ? "clone" : "cold boot";
+	char label[64];
+
 	printf("  %-40s %10s %10s %6s\n", "", "min, ms", "median, ms", "n");
-	print_row("cold boot: vmm's start to a warm VM", &bench->boots);
+	snprintf(label, sizeof(label), "%s: vmm's start to a warm VM", start);
+	print_row(label, &bench->boots);
 	print_row("warm VM: request to first byte", &bench->requests);
 	print_row("posix_spawn here: call to first byte", &bench->spawns);
-	printf("  a warm request takes %.1f times a posix_spawn (medians), and a cold boot %.0f times\n",
-		median_us(&bench->requests) / median_us(&bench->spawns),
+	printf("  a warm request takes %.1f times a posix_spawn (medians), and a %s %.0f times\n",
+		median_us(&bench->requests) / median_us(&bench->spawns), start,
 		bench->boots.count ? median_us(&bench->boots) / median_us(&bench->spawns) : 0);
 }
 

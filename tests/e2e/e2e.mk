@@ -17,3 +17,14 @@ $(DOCTOR_HANG): $(DOCTOR_HANG_SRCS:%.c=$(BUILD)/hang/%.o) \
 	@echo "  LD $@"
 	@$(CC) -o $@ $^ -lmicrohttpd -ljansson -lhttp_parser
 CHECK_NEEDS += $(DOCTOR_HANG)
+
+# What a process in a guest sees of itself and of its VM. musl-gcc knows no static-pie: the start files are given.
+PROBE := $(BUILD)/e2e/probe_guest
+MUSL_LIB := /usr/lib/$(subst -gnu,-musl,$(shell $(CC) -dumpmachine))
+$(PROBE): tests/e2e/probe_guest.c
+	@mkdir -p $(@D)
+	@echo "  LD $@"
+	@$(MUSL_CC) $(filter-out -MMD -MP -fno-pie,$(MUSL_CFLAGS)) -fPIE -nostartfiles -static -Wl,-pie -Wl,--no-dynamic-linker \
+		-Wl,-z,text -Wl,-z,noexecstack -s -o $@ $(MUSL_LIB)/rcrt1.o $(MUSL_LIB)/crti.o $< $(MUSL_LIB)/crtn.o
+LINT_SRCS += tests/e2e/probe_guest.c
+CHECK_NEEDS += $(PROBE)

@@ -213,7 +213,10 @@ static void send_json(int fd, int status, const char *body)
 
 static const char pool_answer[] =
 	"{\"target\":2,\"warm\":1,\"starting\":1,\"busy\":0,\"queued\":3,\"queue_max\":64,\"claims_warm\":10,"
-	"\"claims_waited\":2,\"starts_failed\":1,\"warm_lost\":0,\"last_failure\":\"it \\u001b[31mpanicked\","
+	"\"claims_missed\":3,\"claims_waited\":2,\"times\":{\"claim\":{\"count\":12,\"p50_us\":45,"
+	"\"p99_us\":1200},\"refill_clone\":{\"count\":0},\"refill_boot\":{\"count\":3,\"p50_us\":1800000,"
+	"\"p99_us\":61000000}},"
+	"\"starts_failed\":1,\"warm_lost\":0,\"last_failure\":\"it \\u001b[31mpanicked\","
 	"\"vms\":[{\"id\":\"a1\",\"state\":\"warm\",\"pid\":123,\"age_ms\":61000,\"boot_ms\":1800},"
 	"{\"id\":\"a2\",\"state\":\"starting\",\"pid\":124,\"age_ms\":500,\"boot_ms\":0}]}";
 

@@ -5,12 +5,13 @@
  *
  * Told twice. The "kernel" (--kernel fd:N) is a text of words that say how it boots:
  *   boot exit:N | silent | mute | hello-version | hello-garbage | identity-refused | no-connect | warm-write
+ * | bad-status
  * | warm-panic:MS | boot:MS | sample-refused | sample-dies | sample-hangs | sample-missing | sample-status:N
  * | sample-malformed
  * or as a vmm does that the guest has taken over:
  *   agent-file | agent-seqpacket | unblock | strays | children-write | hello-lines | serial-flood | calls
  * and of templates, whose state file has the same text:
- *   pause-refused | save-refused | save-slow:MS | restore-exit:N
+ *   pause-refused | save-refused | save-slow:MS | restore-exit:N | touch
  * and the command of a run, argv[0], says how that goes (fake_session.c):
  *   echo WORD... | exit N | cat | signal N | both | flood BYTES | dribble BYTES | sleep | started-sleep
  * | no-such-command | latin | refuse | oom | timeout | close | die N | panic | half
@@ -33,6 +34,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -159,8 +161,8 @@ static void wait_for_connect(struct fake *fake)
 	if (request.type != VMM_CONNECT || request.arg0 != AGENT_GUEST_PORT)
 		fake_fail("unexpected request");
 	request.type |= VMM_REPLY;
-	if (fake_told(fake, "no-connect")) {
-		request.status = -ECONNREFUSED;
+	if (fake_told(fake, "no-connect") || fake_told(fake, "bad-status")) {
+		request.status = fake_told(fake, "bad-status") ? INT32_MIN : -ECONNREFUSED;
 		say(fake, request, -1);
 		pause();
 	}
@@ -228,13 +230,35 @@ static void take_identity(struct fake *fake)
 
 /* --- life --- */
 
+/* Maps the memory as a vmm does, reads its first page and writes that of save(). */
+static void touch_memory(const char *argument)
+{
+	enum { PAGE = 4096, WRITTEN = 256, READ = 0 };
+	const char *memory = strstr(argument, ",memory=fd:");
+	volatile char *pages = memory ? mmap(NULL, (WRITTEN + 1) * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE,
+						atoi(memory + strlen(",memory=fd:")), 0)
+				      : MAP_FAILED;
+
+	if (pages == MAP_FAILED)
+		fake_fail("mapping the memory");
+	(void)pages[READ * PAGE];
+	pages[WRITTEN * PAGE] = 1;
+}
+
+static const char *option_value(int argc, char **argv, const char *name)
+{
+	for (int i = 1; i + 1 < argc; i++)
+		if (!strcmp(argv[i], name))
+			return argv[i + 1];
+	return NULL;
+}
+
 /* The state's of --restore fd:N,memory=fd:M, or -1. */
 static int restored_fd(int argc, char **argv)
 {
-	for (int i = 1; i + 1 < argc; i++)
-		if (!strcmp(argv[i], "--restore"))
-			return atoi(argv[i + 1] + 3);
-	return -1;
+	const char *value = option_value(argc, argv, "--restore");
+
+	return value ? atoi(value + 3) : -1;
 }
 
 static int option_fd(int argc, char **argv, const char *name)
@@ -387,6 +411,8 @@ int main(int argc, char **argv)
 	fake.control = accept(fake.listener, NULL, NULL);
 	if (fake.control < 0)
 		fake_fail("accept");
+	if (fake.restored && fake_told(&fake, "touch"))
+		touch_memory(option_value(argc, argv, "--restore"));
 	if (fake_told(&fake, "calls"))
 		try_calls();
 	if (fake_told(&fake, "serial-flood"))

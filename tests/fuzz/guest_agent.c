@@ -76,10 +76,17 @@ static int set_hostname(void *context, const char *name)
 	return 0;
 }
 
+static int renew_boot_id(void *context)
+{
+	(void)context;
+	return 0;
+}
+
 static const struct identity_ops identity_ops = {.set_entropy = set_entropy,
 	.set_clock = set_clock,
 	.set_machine_id = set_machine_id,
-	.set_hostname = set_hostname};
+	.set_hostname = set_hostname,
+	.renew_boot_id = renew_boot_id};
 
 static void on_shutdown(void *context, uint32_t grace_ms)
 {

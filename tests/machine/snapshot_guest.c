@@ -7,7 +7,9 @@
  *   nonce N   keeps the number
  *   report    SNAPSHOT_REPORT
  *   hold      answers "held" and reads until the stream ends
- *   log       what the kernel has complained of since the start, or "none"
+ *   wake      when every sleep that now is under way has ended: "awake", and how much of all has failed
+ *   patience N  when the kernel complains of a CPU that does nothing for RCU: after N seconds; "set", or
+ * "none" when it never does log       what the kernel has complained of since the start, or "none"
  */
 #include "tests/machine/snapshot_guest.h"
 #include <errno.h>
@@ -24,6 +26,7 @@
 #include <sys/mount.h>
 #include <sys/reboot.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -183,6 +186,36 @@ static void hold(int fd, struct shared *shared)
 	shared->held = got == 0 ? 0 : got < 0 ? errno : EPROTO;
 }
 
+static uint64_t all_failures(const struct shared *shared, int cpus)
+{
+	return sum(shared->memory, cpus).failures + sum(shared->naps, cpus).failures + shared->disk.failures +
+	       shared->back;
+}
+
+static void wake(int fd, const struct shared *shared, int cpus)
+{
+	const volatile struct count *naps = shared->naps;
+	struct timespec span = {.tv_nsec = NS_PER_MS};
+	uint64_t rounds[CPUS_MAX];
+
+	for (int i = 0; i < cpus; i++)
+		rounds[i] = naps[i].rounds;
+	for (int i = 0; i < cpus; i++)
+		while (naps[i].rounds == rounds[i])
+			(void)nanosleep(&span, NULL);
+	dprintf(fd, "awake %" PRIu64 "\n", all_failures(shared, cpus));
+}
+
+static void set_patience(int fd, const char *seconds)
+{
+	int parameter = open("/sys/module/rcupdate/parameters/rcu_cpu_stall_timeout", O_WRONLY | O_CLOEXEC);
+
+	if (parameter >= 0 && write(parameter, seconds, strlen(seconds)) == (ssize_t)strlen(seconds))
+		dprintf(fd, "set\n");
+	else
+		dprintf(fd, "none\n");
+}
+
 /* Each read is a record: its level and facility in decimal, ... ';' and the text. */
 static void tell_log(int fd, int kernel_log)
 {
@@ -219,6 +252,10 @@ static void serve(int fd, struct shared *shared, int cpus, int kernel_log)
 		report(fd, shared, cpus);
 	} else if (strcmp(line, "hold") == 0) {
 		hold(fd, shared);
+	} else if (strcmp(line, "wake") == 0) {
+		wake(fd, shared, cpus);
+	} else if (strncmp(line, "patience ", 9) == 0) {
+		set_patience(fd, line + 9);
 	} else if (strcmp(line, "log") == 0) {
 		tell_log(fd, kernel_log);
 	} else {
@@ -245,6 +282,8 @@ int main(void)
 		mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 
 	(void)mount("dev", "/dev", "devtmpfs", 0, NULL);
+	(void)mkdir("/sys", 0755);
+	(void)mount("sys", "/sys", "sysfs", 0, NULL);
 	signal(SIGCHLD, SIG_IGN);
 	kernel_log = open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC);
 	lseek(kernel_log, 0, SEEK_END);

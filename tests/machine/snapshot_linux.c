@@ -26,7 +26,12 @@ enum {
 	PAUSES = 100,
 	PAUSES_LONG = 1000,
 	APART_MS = 2000, /* a snapshot lies so long */
-	LONG_PAUSE_S = 60,
+	PAUSE_S = 6,
+	PAUSE_LONG_S = 60,
+	PATIENCE_S = 3, /* the least that the kernel takes; 21 of its own */
+	CLONES = 20,
+	CLONES_LONG = 1000,
+	CLONES_EACH = 10, /* of one snapshot */
 	NS_PER_MS = 1000000,
 };
 #define NONCE UINT64_C(0x1234567890abcdef)
@@ -255,18 +260,26 @@ static void test_pauses(struct test *test, struct machine *machine)
 	suite_report(&test->suite, ok && i == pauses, name, "after %d it answers: %s", i, answer);
 }
 
+/* The kernel is to complain of what a pause looks like, unless it is told that it was one. */
 static void test_long_pause(struct test *test, struct machine *machine)
 {
+	unsigned int seconds = test->is_long ? PAUSE_LONG_S : PAUSE_S;
 	struct report from = {.nonce = 0}, to = from;
 	struct vmm_message message = {.status = 0};
-	char answer[SNAPSHOT_LINE_MAX] = "";
-	bool ok = ask(machine, &from, answer) && machine_ask(machine, VMM_PAUSE, &message);
+	char answer[SNAPSHOT_LINE_MAX] = "", patience[32], name[96];
+	bool ok;
 
-	sleep(LONG_PAUSE_S);
+	snprintf(patience, sizeof(patience), "patience %d\n", PATIENCE_S);
+	ok = command(machine, patience, answer) && ask(machine, &from, answer) &&
+	     machine_ask(machine, VMM_PAUSE, &message);
+	sleep(seconds);
 	ok = ok && machine_ask(machine, VMM_RESUME, &message) && gets_on(machine, &from, &to, answer);
-	suite_report(&test->suite, ok && no_failures(&to), "long pause: after 60 s the guest goes on",
-		"it answers: %s", answer);
+	snprintf(name, sizeof(name), "long pause: after %u s the guest goes on", seconds);
+	suite_report(&test->suite, ok && no_failures(&to), name, "it answers: %s", answer);
+	suite_report(&test->suite, to.clock - from.clock >= seconds * UINT64_C(1000) * NS_PER_MS,
+		"long pause: and knows how long it was", "%" PRIu64 " ns", to.clock - from.clock);
 	check_log(test, machine, "long pause: and the kernel has not complained");
+	command(machine, "patience 21\n", answer);
 }
 
 /* Each clone its own VM, of one snapshot that stays; they have the same CID and the same ports. */
@@ -292,6 +305,53 @@ static void test_clones(struct test *test, struct machine *machine)
 		"vsock: two clones with one address do not cross-talk", "it answers: %s", answer);
 	finish(test, &clones[0], "one ends");
 	finish(test, &clones[1], "and so does the other");
+}
+
+/* What a snapshot's memory knows of the disk. */
+static void copy_disk(int from, int to)
+{
+	static uint8_t bytes[DISK_BYTES];
+
+	if (pread(from, bytes, sizeof(bytes), 0) != DISK_BYTES ||
+		pwrite(to, bytes, sizeof(bytes), 0) != DISK_BYTES)
+		perror("disk");
+}
+
+/*
+ * Clones of many snapshots, each taken of the last clone of the one before, at whatever moment that is: in
+ * each clone every sleep that was under way ends.
+ */
+static void test_many_clones(struct test *test, struct machine *machine)
+{
+	/* Those with several CPUs take the longer. */
+	int clones = (test->is_long ? CLONES_LONG : CLONES) / (atoi(test->cpus) > 1 ? 4 : 1), woke = 0;
+	int kept = memfd_create("kept", MFD_CLOEXEC);
+	struct snapshot_files files = {.state = -1, .memory = -1};
+	char answer[SNAPSHOT_LINE_MAX] = "", name[96], output[MACHINE_OUTPUT_MAX];
+	bool ok = kept >= 0;
+
+	snprintf(name, sizeof(name), "timers lost: %d clones made during sleeps of %d ms: all wake", clones,
+		SNAPSHOT_NAP_MS);
+	while (ok && woke < clones) {
+		if (woke % CLONES_EACH == 0) {
+			snapshot_files_close(&files);
+			if (!snapshot_vm_take(&test->suite, machine, name, &files))
+				break;
+			snapshot_files_seal(&files);
+			copy_disk(test->disk_fd, kept);
+		} else {
+			kill(machine->pid, SIGKILL);
+			machine_finish(machine, output);
+			copy_disk(kept, test->disk_fd);
+		}
+		ok = snapshot_vm_restore(&test->suite, &files, options_of(test, false), machine) &&
+		     command(machine, "wake\n", answer) && strcmp(answer, "awake 0\n") == 0;
+		woke += ok;
+	}
+	suite_report(&test->suite, woke == clones, name, "after %d it answers: %s", woke, answer);
+	check_log(test, machine, "timers lost: and no kernel has complained");
+	snapshot_files_close(&files);
+	fd_close(&kept);
 }
 
 int main(int argc, char *argv[])
@@ -321,8 +381,8 @@ int main(int argc, char *argv[])
 		test_restore(&test, &machine);
 		test_cycles(&test, &machine);
 		test_pauses(&test, &machine);
-		if (test.is_long)
-			test_long_pause(&test, &machine);
+		test_long_pause(&test, &machine);
+		test_many_clones(&test, &machine);
 		test_clones(&test, &machine);
 	}
 	printf("1..%d\n", test.suite.count);

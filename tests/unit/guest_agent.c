@@ -101,7 +101,7 @@ static void nothing_runs_before_identity(void **state)
 
 static void identity_is_applied_in_order(void **state)
 {
-	static const char *const steps[] = {"", "entropy", "clock", "machine id", "host name"};
+	static const char *const steps[] = {"", "entropy", "clock", "machine id", "host name", "boot id"};
 	struct fixture *f = *state;
 	struct agent_identity identity = {.realtime_ns = 1234567890123456789, .hostname = "Box-7.example"};
 	struct agent_status status;
@@ -111,7 +111,7 @@ static void identity_is_applied_in_order(void **state)
 	memset(identity.entropy, 0xa5, sizeof(identity.entropy));
 	memset(identity.machine_id, 0x5a, sizeof(identity.machine_id));
 	open_control(f, &client);
-	for (int i = 0; i < 5; i++) {
+	for (int i = 0; i < 6; i++) {
 		f->identity = (struct fake_identity){.fail_at = i};
 		client_send(f, &client, AGENT_IDENTITY, &identity, sizeof(identity));
 		client_expect(f, &client, AGENT_IDENTITY_DONE, &frame);
@@ -120,8 +120,8 @@ static void identity_is_applied_in_order(void **state)
 		assert_int_equal(status.text_length, strlen(steps[i]));
 		assert_int_equal(frame.length, sizeof(status) + status.text_length);
 		assert_memory_equal(frame.payload + sizeof(status), steps[i], status.text_length);
-		assert_int_equal(f->identity.calls, i == 0 ? 4 : i);
-		assert_memory_equal(f->identity.order, "ecmh", f->identity.calls);
+		assert_int_equal(f->identity.calls, i == 0 ? 5 : i);
+		assert_memory_equal(f->identity.order, "ecmhb", f->identity.calls);
 		if (i == 0)
 			assert_memory_equal(&f->identity.got, &identity, sizeof(identity));
 	}

@@ -35,7 +35,7 @@
 enum { WAIT_MS = 20000, TURN_MS = 50 };
 
 struct fake_identity {
-	int fail_at; /* 1..4: this part fails with EROFS; 0: none */
+	int fail_at; /* 1..5: this part fails with EROFS; 0: none */
 	int calls;
 	char order[256];
 	struct agent_identity got;
@@ -115,11 +115,17 @@ static inline int fake_hostname(void *context, const char *name)
 	return fake_part(context, 'h');
 }
 
+static inline int fake_boot_id(void *context)
+{
+	return fake_part(context, 'b');
+}
+
 static const struct identity_ops fake_identity_ops = {
 	.set_entropy = fake_entropy,
 	.set_clock = fake_clock,
 	.set_machine_id = fake_machine_id,
 	.set_hostname = fake_hostname,
+	.renew_boot_id = fake_boot_id,
 };
 
 /* ---- the agent ---- */

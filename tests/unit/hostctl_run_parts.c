@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Parts of a run that need no daemon: frames of a guest, kept output, last words, causes, errors, metrics,
- * options.
- */
+/* Parts of a run that need no daemon: frames of a guest, kept output, last words, causes, errors, options. */
 #include "tests/support/unit.h"
 
 #include "host-ctl/cause.h"
 #include "host-ctl/error.h"
-#include "host-ctl/metrics.h"
 #include "host-ctl/run_check.h"
 #include "host-ctl/run_output.h"
 #include "host-ctl/serve_options.h"
@@ -276,30 +273,6 @@ static void test_error_json(void **state)
 	assert_int_equal(error_http_status(ERROR_EXHAUSTED), 429);
 }
 
-static void test_histogram(void **state)
-{
-	const struct metrics_gauges gauges = {.warm = 3};
-	struct metrics metrics = {.claims_warm = 7};
-	char *text = NULL;
-	size_t length = 0;
-	FILE *out = open_memstream(&text, &length);
-
-	(void)state;
-	metrics_observe(&metrics.boot, 100 * 1000);
-	metrics_observe(&metrics.boot, 100 * 1000 + 1);
-	metrics_observe(&metrics.boot, UINT64_C(61000000000));
-	assert_int_equal(metrics_write(&metrics, &gauges, out), 0);
-	fclose(out);
-	assert_non_null(strstr(text, "\ntinderbox_vms{state=\"warm\"} 3\n"));
-	assert_non_null(strstr(text, "\ntinderbox_claims_total{warm=\"true\"} 7\n"));
-	assert_non_null(strstr(text, "\ntinderbox_vm_boot_seconds_bucket{le=\"0.0001\"} 1\n"));
-	assert_non_null(strstr(text, "\ntinderbox_vm_boot_seconds_bucket{le=\"0.0002\"} 2\n"));
-	assert_non_null(strstr(text, "\ntinderbox_vm_boot_seconds_bucket{le=\"60\"} 2\n"));
-	assert_non_null(strstr(text, "\ntinderbox_vm_boot_seconds_bucket{le=\"+Inf\"} 3\n"));
-	assert_non_null(strstr(text, "\ntinderbox_vm_boot_seconds_count 3\n"));
-	free(text);
-}
-
 static void test_option_refusals(void **state)
 {
 	static const struct {
@@ -402,7 +375,6 @@ int main(void)
 		cmocka_unit_test(test_words_of_causes),
 		cmocka_unit_test(test_files_of_causes),
 		cmocka_unit_test(test_error_json),
-		cmocka_unit_test(test_histogram),
 		cmocka_unit_test(test_option_refusals),
 		cmocka_unit_test(test_option_defaults),
 		cmocka_unit_test(test_option_cpus),

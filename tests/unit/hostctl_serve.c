@@ -314,6 +314,7 @@ static void test_starts_that_fail(void **state)
 		{"identity-refused",
 			"the agent could not take its identity: entropy: Operation not permitted"},
 		{"no-connect", "no stream to the agent: Connection refused"},
+		{"bad-status", "the vmm sent a status that is no error's"},
 		{"sample-refused", "the agent refused the sample command"},
 		{"sample-dies", "the guest's kernel panicked: in the sample command"},
 		{"sample-missing", "the sample command could not start: No such file or directory; is "

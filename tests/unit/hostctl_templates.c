@@ -47,8 +47,8 @@ static ino_t template_inode(const struct daemon *daemon)
 	return status.st_ino;
 }
 
-/* How many warm VMs of the pool were restored, by their command lines. */
-static int count_clones(const struct daemon *daemon)
+/* How many VMs of the pool have these bytes on the command lines of their vmms, a NUL between two words. */
+static int count_vmms(const struct daemon *daemon, const char *words, size_t size)
 {
 	struct answer answer;
 	char path[64], line[1024];
@@ -68,10 +68,18 @@ static int count_clones(const struct daemon *daemon)
 		length = file ? fread(line, 1, sizeof line, file) : 0;
 		if (file)
 			fclose(file);
-		count += memmem(line, length, "--restore\0fd:5,memory=fd:6", 26) != NULL;
+		count += memmem(line, length, words, size) != NULL;
 	}
 	answer_finish(&answer);
 	return count;
+}
+
+static const char restored[] = "--restore\0fd:5,memory=fd:6";
+static const char prefaulted[] = "--restore\0fd:5,memory=fd:6,working-set=fd:8";
+
+static int count_clones(const struct daemon *daemon)
+{
+	return count_vmms(daemon, restored, sizeof restored - 1);
 }
 
 static void expect_health(const struct daemon *daemon, int status, const char *reason)
@@ -133,6 +141,50 @@ static void keep_kernel(const struct daemon *daemon, bool restore)
 	} else {
 		assert_int_equal(stat(path, &before), 0);
 	}
+}
+
+static void expect_member(const struct daemon *daemon, const char *name, const char *wanted)
+{
+	struct answer answer;
+
+	call(daemon, "GET", "/v1/templates/base", NULL, &answer);
+	assert_int_equal(answer.status, 200);
+	assert_string_equal(member(&answer, name), wanted);
+	answer_finish(&answer);
+}
+
+/* The check's clone reads the first page and writes another; both are recorded, and clones get the file. */
+static void test_clones_get_the_working_set_that_was_recorded(void **state)
+{
+	static char *const without[] = {"--pool", "2", "--no-prefault", NULL};
+	static const uint8_t wanted[] = "TNDXWSET\1\0\0\0\40\0\0\0\0\20\20\0\0\0\0\0\1\0\0\0\1\0\0\0"
+					"\0\1\0\0\1\0\0\0\0\0\0\0\1\0\0";
+	struct daemon daemon;
+	uint8_t found[sizeof wanted];
+	char path[160];
+	int fd;
+
+	(void)state;
+	start_with_templates(&daemon, "boot touch");
+	assert_int_equal(count_vmms(&daemon, prefaulted, sizeof prefaulted), 2);
+	expect_member(&daemon, "working_set", "{\"read_pages\":1,\"runs\":2,\"written_pages\":1}");
+	templates_path(&daemon, "base/working-set", path);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	assert_true(fd >= 0);
+	assert_int_equal(read(fd, found, sizeof found), sizeof found);
+	close(fd);
+	assert_memory_equal(found, wanted, sizeof wanted);
+	expect_echo(&daemon);
+	stop(&daemon);
+	daemon.keep_kernel = true;
+	daemon_launch(&daemon, "", without, true);
+	assert_int_equal(count_vmms(&daemon, prefaulted, sizeof prefaulted), 0);
+	assert_int_equal(count_clones(&daemon), 2);
+	stop(&daemon);
+	daemon_launch(&daemon, "", pool_of_two, true);
+	assert_int_equal(count_vmms(&daemon, prefaulted, sizeof prefaulted), 2);
+	daemon_stop(&daemon);
+	remove_state(&daemon);
 }
 
 static void test_a_template_is_built_again_when_its_inputs_changed(void **state)
@@ -581,6 +633,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_the_pool_is_of_clones),
+		cmocka_unit_test(test_clones_get_the_working_set_that_was_recorded),
 		cmocka_unit_test(test_a_template_is_built_again_when_its_inputs_changed),
 		cmocka_unit_test(test_one_that_cannot_be_loaded_is_built_again),
 		cmocka_unit_test(test_damaged_descriptions_are_named),

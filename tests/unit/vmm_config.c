@@ -231,6 +231,16 @@ static const struct {
 	{{"--restore", "fd:x,memory=m"},
 		"--restore: fd:x is not a file descriptor; write fd: and its number"},
 	{{"--restore", "s,memory=fd:"}, "--restore: fd: is not a file descriptor; write fd: and its number"},
+	{{"--restore", "s,memory=m,working-set="},
+		"--restore: a file is missing; write DIR or STATE,memory=MEMORY"},
+	{{"--restore", "s,memory=,working-set=w"},
+		"--restore: a file is missing; write DIR or STATE,memory=MEMORY"},
+	{{"--restore", "s,memory=m,working-set=fd:-1"},
+		"--restore: fd:-1 is not a file descriptor; write fd: and its number"},
+	{{"--restore", "d,working-set=w"},
+		"--restore d,working-set=w: only ,memory= may follow; write DIR or STATE,memory=MEMORY"},
+	{{"--restore", "fd:3,memory=fd:4,working-set=fd:4"},
+		"fd:4 is given to both --restore and --restore; open one for each"},
 	{{"--restore", "fd:3,memory=fd:3"},
 		"fd:3 is given to both --restore and --restore; open one for each"},
 	{{"--kernel", "k", "--paused"}, "--paused: nobody could resume the guest; add --control PATH"},
@@ -565,9 +575,14 @@ static void a_snapshot_takes_a_kernels_place(void **state)
 		0);
 	assert_string_equal(run.config.restore.state, "s");
 	assert_string_equal(run.config.restore.memory, "fd:4");
+	assert_string_equal(run.config.restore.working_set, "");
 	assert_int_equal(run.config.memory, 64 << 20);
 	assert_int_equal(run.config.cpus, 2);
 	assert_true(run.config.balloon && run.config.paused);
+	assert_int_equal(parse(&run, "--restore", "s,memory=m,working-set=w"), 0);
+	assert_string_equal(run.config.restore.state, "s");
+	assert_string_equal(run.config.restore.memory, "m");
+	assert_string_equal(run.config.restore.working_set, "w");
 }
 
 static void paths_of_a_snapshot_are_bounded(void **state)
@@ -582,6 +597,8 @@ static void paths_of_a_snapshot_are_bounded(void **state)
 		assert_int_equal(parse(&run, "--restore", folder),
 			length + strlen("/memory") < PATH_MAX ? 0 : -EINVAL);
 		snprintf(files, sizeof(files), "%s,memory=m", folder);
+		assert_int_equal(parse(&run, "--restore", files), length < PATH_MAX ? 0 : -EINVAL);
+		snprintf(files, sizeof(files), "s,memory=m,working-set=%s", folder);
 		assert_int_equal(parse(&run, "--restore", files), length < PATH_MAX ? 0 : -EINVAL);
 		snprintf(files, sizeof(files), "s,memory=%s", folder);
 		assert_int_equal(parse(&run, "--restore", files), length < PATH_MAX ? 0 : -EINVAL);
