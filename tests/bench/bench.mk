@@ -1,5 +1,7 @@
 # Benchmarks: figures are ratios measured side by side in one start of the lab (or of this host).
 BENCH_BINS := $(BUILD)/bench/init_reboot $(BUILD)/bench/hello_time
+LINT_SRCS += tests/bench/hello_time.c
+CHECK_NEEDS += $(BUILD)/bench/first_byte
 $(BUILD)/bench/%: tests/bench/%.c
 	@mkdir -p $(@D)
 	@$(MUSL_CC) $(filter-out -MMD -MP,$(MUSL_CFLAGS)) $(MUSL_LDFLAGS) -s -o $@ $<
