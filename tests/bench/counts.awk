@@ -50,6 +50,7 @@ function count_call(who, i) {
 		if (text[i] !~ /cmd: ae80,/) add("kvm_ioctls_other", 1)
 		return
 	}
+	if (who == "daemon") who = who late
 	add(who "_syscalls", 1)
 	add(who "_syscall_" call(text[i]), 1)
 	add("timed_waits", is_timed(text[i]))
@@ -86,8 +87,14 @@ END {
 	end["vcpu"] = find("vmm", wake, "^sys_epoll_p?wait\\(")
 	while (end["vcpu"] < wake && text[end["vcpu"]] !~ kick) end["vcpu"]++
 	if (end["vcpu"] == wake) end["vcpu"] = find("vcpu", wake, kick)
-	split("kvm_ioctls_other kvm_run_returns kvm_exits kvm_exits_work host_interrupts pf_fixed daemon_syscalls vmm_syscalls timed_waits vmm_page_faults", always, " ")
+	split("kvm_ioctls_other kvm_run_returns kvm_exits kvm_exits_work host_interrupts pf_fixed vmm_syscalls timed_waits vmm_page_faults", always, " ")
 	for (i in always) add(always[i], 0)
+	# A client whose request is not there yet when its connection is accepted makes the daemon wake once more for it.
+	for (i = first + 1; i < end["daemon"]; i++)
+		if (side[i] == "daemon") {
+			if (asked && text[i] ~ /^sys_recvfrom -> 0xf/) late = "_late"
+			asked = text[i] ~ /^sys_recvfrom\(.*flags: 0,/
+		}
 	for (i = first + 1; i <= last; i++) {
 		later = i > end[side[i]]
 		printf("%9.0f us %-6s %s%s\n", (at[i] - at[first]) * 1e6, side[i], text[i], later ? "   (later)" : "") >>show
