@@ -1,7 +1,12 @@
 # Benchmarks: figures are ratios measured side by side in one start of the lab (or of this host).
-BENCH_BINS := $(BUILD)/bench/init_reboot $(BUILD)/bench/hello_time
-LINT_SRCS += tests/bench/hello_time.c
-CHECK_NEEDS += $(BUILD)/bench/first_byte
+BENCH_BINS := $(BUILD)/bench/init_reboot $(BUILD)/bench/hello_time $(BUILD)/bench/word
+# The base with the program that is timed and counted.
+BENCH_IMAGE := $(BUILD)/bench/base.erofs
+$(BENCH_IMAGE): $(BUILD)/bench/word $(BASE_IMAGE)
+	@{ cat rootfs/base.manifest; echo "host /bin/word 0755 0:0 $(abspath $<)"; } >$(BUILD)/bench/base.manifest
+	@rootfs/build-base $@ $(BUILD)/bench/base.manifest && touch $@
+LINT_SRCS += tests/bench/hello_time.c tests/bench/word.c
+CHECK_NEEDS += $(BUILD)/bench/first_byte $(BENCH_IMAGE)
 $(BUILD)/bench/%: tests/bench/%.c
 	@mkdir -p $(@D)
 	@$(MUSL_CC) $(filter-out -MMD -MP,$(MUSL_CFLAGS)) $(MUSL_LDFLAGS) -s -o $@ $<
@@ -13,7 +18,7 @@ where-kvm-is = if $(BUILD)/host-ctl/host-ctl doctor --kvm-only >/dev/null 2>&1; 
 RESULTS := $(BUILD)/bench/results
 .PHONY: bench
 ## make bench      clones: warm requests against posix_spawn and QEMU, exact counts, memory (BENCH_ARGS='--rounds N --parked N')
-bench: all kernel images lab-prepare $(BENCH_BINS) $(BUILD)/bench/first_byte
+bench: all kernel images lab-prepare $(BENCH_BINS) $(BENCH_IMAGE) $(BUILD)/bench/first_byte
 	@mkdir -p $(RESULTS)
 	@if $(BUILD)/host-ctl/host-ctl doctor --kvm-only >/dev/null 2>&1; then \
 		tests/bench/clones $(BENCH_ARGS) --json $(RESULTS)/clones.json; \

@@ -64,9 +64,9 @@ function count_vcpu(i,   address) {
 		if (reason ~ /^(interrupt|INTR|intr|EXTERNAL_INTERRUPT|PREEMPTION_TIMER)$/) { add("host_interrupts", 1); return }
 		add("kvm_exits", 1)
 		add("kvm_exit_" reason, 1)
-		# Of the guest's clock (its deadline is set; an interrupt waits until it can be taken), so they grow with the time that
-		# the request takes; of the program itself, whose C library asks what the processor is.
-		if (reason !~ /^(msr|MSR_WRITE|vintr|INTERRUPT_WINDOW|cpuid|CPUID)$/) add("kvm_exits_work", 1)
+		# Those of the guest's clock (its deadline is set; an interrupt waits until it can be taken) grow with the time that
+		# the request takes.
+		if (reason !~ /^(msr|MSR_WRITE|vintr|INTERRUPT_WINDOW)$/) add("kvm_exits_work", 1)
 	} else if (text[i] ~ /^kvm_page_fault:/) {
 		address = text[i]
 		sub(/.*address 0x/, "", address); sub(/ .*/, "", address)

@@ -3,14 +3,14 @@
  * How long until the first byte of a program's output: asked of a warm VM, and by posix_spawn on this host,
  * in turns, so that both meet the same moment of the machine.
  *
- *   first_byte [--samples FILE] [--mark FILE] SOCKET REQUESTS SPAWNS [--] PROGRAM ARG...
+ *   first_byte [--samples FILE] [--mark FILE] [--here FILE] SOCKET REQUESTS SPAWNS [--] PROGRAM ARG...
  *
  * --samples appends each time to FILE, "request NS" or "spawn NS"; --mark writes "request" and "first byte"
  * to FILE when they happen, for a trace of the kernel. REQUESTS times: wait until the daemon's pool is full
  * and the machine so at rest, then SPAWNS processes, then one request. A request is timed from before it
  * connects to the arrival of the first byte of output; a process from before posix_spawn to the same. The
  * boots of all VMs seen are told too, as the daemon timed them. PROGRAM must be the same file in the guest
- * and here.
+ * and here, where --here names it when it has another path.
  */
 #include "common/frame.h"
 #include "host-ctl/client.h"
@@ -41,6 +41,7 @@ struct bench {
 	FILE *to; /* for --samples, or NULL */
 	int mark; /* for --mark, or -1 */
 	char **argv;
+	char *here; /* the program's file on this host */
 	struct samples boots, requests, spawns;
 	json_t *seen; /* ids of the VMs whose boot is in boots */
 	bool clones;  /* they are started from a template */
@@ -222,17 +223,17 @@ static int time_spawn(struct bench *bench)
 	posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
 	posix_spawn_file_actions_addclose(&actions, ends[0]);
 	start = now_ns();
-	r = posix_spawn(&pid, bench->argv[0], &actions, NULL, bench->argv, environment);
+	r = posix_spawn(&pid, bench->here, &actions, NULL, bench->argv, environment);
 	close(ends[1]);
 	if (r == 0 && read(ends[0], &byte, 1) == 1)
 		took = now_ns() - start;
 	close(ends[0]);
 	posix_spawn_file_actions_destroy(&actions);
 	if (r != 0)
-		return fail(bench->argv[0], strerror(r));
+		return fail(bench->here, strerror(r));
 	waitpid(pid, &status, 0);
 	if (status != 0 || took == 0)
-		return fail(bench->argv[0], "ended otherwise than with output and status 0");
+		return fail(bench->here, "ended otherwise than with output and status 0");
 	add(&bench->spawns, took);
 	tell(bench, "spawn", took);
 	return 0;
@@ -294,8 +295,8 @@ static int run(struct bench *bench, long requests, long spawns)
 
 static int usage(void)
 {
-	fprintf(stderr, "usage: first_byte [--samples FILE] [--mark FILE] SOCKET REQUESTS SPAWNS [--] "
-			"PROGRAM ARG...\n");
+	fprintf(stderr, "usage: first_byte [--samples FILE] [--mark FILE] [--here FILE] SOCKET REQUESTS "
+			"SPAWNS [--] PROGRAM ARG...\n");
 	return 2;
 }
 
@@ -305,11 +306,14 @@ static int take_options(struct bench *bench, char ***argv)
 	for (char **at = *argv; at[0] && strncmp(at[0], "--", 2) == 0 && at[1]; at += 2, *argv = at) {
 		if (strcmp(at[0], "--samples") == 0 && !bench->to)
 			bench->to = fopen(at[1], "ae");
+		else if (strcmp(at[0], "--here") == 0)
+			bench->here = at[1];
 		else if (strcmp(at[0], "--mark") == 0 && bench->mark < 0)
 			bench->mark = open(at[1], O_WRONLY | O_CLOEXEC);
 		else
 			return fail(at[0], "is not an option");
-		if (strcmp(at[0], "--mark") == 0 ? bench->mark < 0 : !bench->to)
+		if ((strcmp(at[0], "--mark") == 0 && bench->mark < 0) ||
+			(strcmp(at[0], "--samples") == 0 && !bench->to))
 			return fail(at[1], strerror(errno));
 	}
 	return 0;
@@ -334,6 +338,8 @@ int main(int argc, char **argv)
 		return usage();
 	bench.socket = operands[0];
 	bench.argv = program;
+	if (!bench.here)
+		bench.here = program[0];
 	bench.seen = json_object();
 	r = run(&bench, atol(operands[1]), atol(operands[2]));
 	json_decref(bench.seen);
