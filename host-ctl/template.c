@@ -3,6 +3,7 @@
 #include "common/io.h"
 #include "common/version.h"
 #include "host-ctl/footprint.h"
+#include "host-ctl/worker.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -36,8 +37,7 @@ void template_drop(struct template *template)
 {
 	if (!template || --template->references)
 		return;
-	fd_close(&template->state);
-	fd_close(&template->memory);
+	worker_close((const int[]){template->state, template->memory}, 2);
 	fd_close(&template->image);
 	fd_close(&template->working_set);
 	json_decref(template->about);

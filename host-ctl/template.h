@@ -51,7 +51,7 @@ bool template_name_is_valid(const char *name);
 /*
  * Reads the state and memory files of a folder (an fd) into memory, and opens the image. about: what it is,
  * taken over (the reference is dropped on failure): "inputs" as of template_inputs. One reference is the
- * caller's. 0, or -errno with *error set.
+ * caller's. 0, or -errno with *error set. It takes a while: for a worker.
  */
 int template_load(int folder, const char *name, json_t *about, unsigned int rehearsals, struct template **out,
 	struct error *error);

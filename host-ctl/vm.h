@@ -132,6 +132,10 @@ struct vm_build {
 	void *context;
 	/* What a command wrote. */
 	void (*output)(void *context, bool is_stderr, const void *bytes, size_t length);
+	/* False: no output is taken until vm_build_continue. May be NULL. */
+	bool (*has_room)(void *context);
+	/* A command begins, the first is 1; 0: the last has ended, and it will be saved. May be NULL. */
+	void (*step)(void *context, unsigned int command);
 	/* Both files hold all of it. Then the VM ends. */
 	void (*saved)(void *context, uint64_t state_bytes, uint64_t memory_bytes);
 };
@@ -167,6 +171,7 @@ struct vm {
 	bool retired;  /* by us, for no fault of its own */
 	bool ready;    /* in standby: it waits for what to restore */
 	bool *seat;    /* from standby: set to false when all is gone; NULL: it was not */
+	bool blocked;  /* a build's output has no room */
 	char cause[VM_CAUSE_MAX];
 
 	const struct vm_config *config;
@@ -232,6 +237,9 @@ void vm_end(struct vm *vm, const char *cause);
 
 /* The same, for no fault of its own. */
 void vm_retire(struct vm *vm, const char *cause);
+
+/* There is room again for a build's output. Takes any VM. */
+void vm_build_continue(struct vm *vm);
 
 /* How it ended, for people: what the vmm's exit status means and its last words. Final after `ended`. */
 const char *vm_cause(const struct vm *vm);

@@ -176,6 +176,22 @@ int snapshot_vm_order(struct machine *machine, struct vmm_message *order, const 
 	return reply.status;
 }
 
+int snapshot_vm_count_ends(struct suite *suite, const struct snapshot_files *files, int count, int status)
+{
+	struct machine clones[SNAPSHOT_VM_CLONES_MAX];
+	char output[MACHINE_OUTPUT_MAX];
+	int started = 0, right = 0;
+
+	while (started < count && snapshot_vm_restore(suite, files, NULL, &clones[started]))
+		started++;
+	for (int i = 0; i < started; i++) {
+		right += machine_finish(&clones[i], output) == status;
+		for (int j = i + 1; j < started && right <= i; j++)
+			kill(clones[j].pid, SIGKILL);
+	}
+	return right;
+}
+
 /* The next message, with its fd or -1; false: none within the limit. */
 static bool receive(struct machine *machine, struct vmm_message *message, int *fd)
 {
