@@ -12,6 +12,8 @@ export TINDERBOX_SOCKET=$runtime/host-ctl.sock
 serve_pid=
 
 # What the daemon is started with; a suite may change them before start_serve.
+# A clone out of standby does not have --restore on its command line, by which suites tell clones from boots.
+serve_standby=0
 # Copies: the vmm's processes are known by its path, and nothing is read through the lab's network file system.
 serve_vmm=$scratch/vmm
 serve_kernel=$scratch/vmlinux
@@ -38,7 +40,7 @@ launch_serve() {
 	mkdir -p "$runtime"
 	"$hostctl" serve --socket "$TINDERBOX_SOCKET" --runtime-dir "$runtime" --state-dir "$scratch/state" --vmm "$serve_vmm" \
 		--kernel "$serve_kernel" --initrd "$serve_initrd" --image "$serve_image" \
-		--ready-fd 9 "$@" 9<>"$scratch/ready" >>"$scratch/serve.log" 2>&1 &
+		--ready-fd 9 --standby "$serve_standby" "$@" 9<>"$scratch/ready" >>"$scratch/serve.log" 2>&1 &
 	serve_pid=$!
 }
 
