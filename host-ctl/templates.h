@@ -14,6 +14,7 @@
 #define HOST_CTL_TEMPLATES_H
 
 #include "host-ctl/pool.h"
+#include "host-ctl/standby.h"
 #include "host-ctl/template_build.h"
 
 enum {
@@ -27,7 +28,7 @@ struct templates_config {
 	struct vm_config vm;
 	struct vm_source source; /* of base */
 	const char *kernel_smp;	 /* in place of its kernel for several processors */
-	unsigned int target, starts_max, queue_max, vms_max;
+	unsigned int target, starts_max, queue_max, vms_max, standby;
 	uint64_t reserve_bytes; /* as of room_init */
 };
 

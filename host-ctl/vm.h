@@ -14,6 +14,8 @@
  *       ▼
  *     freed
  *
+ * A process in standby (standby.h) is there before its VM: STANDBY ──vm_adopt──▶ LAUNCHED, or ENDING.
+ *
  * A clone (struct vm_source) goes the same way: after its restore the agent opens its stream again and
  * greets.
  *
@@ -70,9 +72,11 @@ enum {
 	 */
 	VM_PARK_MS = 100,
 	VM_STATE_FILE_MAX = 1024 * 1024, /* as the vmm has it */
+	VM_SLOTS = 257,			 /* of pools, and the one of builds */
 };
 
 enum vm_state {
+	VM_STANDBY,
 	VM_LAUNCHED,
 	VM_BOOTING,
 	VM_HELLO,
@@ -94,11 +98,12 @@ struct vm_config {
 	const char *vmm, *kvm;	      /* paths */
 	const char *serial_directory; /* NULL: no serial port */
 	const char *socket_directory; /* of control sockets */
-	uid_t uid_base;		      /* VM in slot n runs as uid_base + n */
+	uid_t uid_base; /* VM in slot n runs as uid_base + n; one from standby as uid_base + VM_SLOTS + m */
 	uint64_t boot_timeout_ms;
 	bool no_prefault; /* working sets are not used */
 	struct cgroup_tree *cgroups;
 	struct loop *loop;
+	struct standby *standby; /* NULL: none */
 };
 
 /* A file that the vmm is given open for reading. */
@@ -165,6 +170,8 @@ struct vm {
 	bool killed;   /* by us, before it said how it ended */
 	bool retired;  /* by us, for no fault of its own */
 	bool blocked;  /* a build's output has no room */
+	bool ready;    /* in standby: it waits for what to restore */
+	bool *seat;    /* from standby: set to false when all is gone; NULL: it was not */
 	char cause[VM_CAUSE_MAX];
 
 	const struct vm_config *config;
@@ -198,6 +205,16 @@ struct vm_order {
 /* Launches a VM. *out is set on 0. On failure -errno, *error says what failed, and nothing is left. */
 int vm_start(const struct vm_config *config, const struct vm_order *order, const struct vm_events *events,
 	void *context, struct vm **out, struct error *error);
+
+/*
+ * A vmm without a VM, under the uid of that number: *seat becomes false when nothing is left of it. As
+ * vm_start; when it is ready, vm->ready.
+ */
+int vm_stand_by(const struct vm_config *config, unsigned int user, bool *seat, const struct vm_events *events,
+	void *context, struct vm **out, struct error *error);
+/* Makes a ready one the clone of an order. 0; or -errno with *error set: it ends, as its former owner's. */
+int vm_adopt(struct vm *vm, const struct vm_order *order, const struct vm_events *events, void *context,
+	struct error *error);
 
 /* WARM to BUSY: the session's fd (vm->session) is the caller's to read and write until vm_release. */
 void vm_take(struct vm *vm, const struct vm_session_events *events, void *context);
