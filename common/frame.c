@@ -111,6 +111,11 @@ int frame_reader_next(struct frame_reader *reader, struct frame *frame)
 	return 1;
 }
 
+int frame_reader_has_room(const struct frame_reader *reader)
+{
+	return reader->end < reader->capacity;
+}
+
 int frame_reader_partial(const struct frame_reader *reader)
 {
 	return reader->end > reader->start;

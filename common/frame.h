@@ -42,6 +42,8 @@ int frame_reader_feed(struct frame_reader *reader, const void *data, size_t leng
 /* 1: *frame is set; 0: more bytes are needed; -EPROTO: flags or reserved not zero; -EMSGSIZE: over maximum.
  */
 int frame_reader_next(struct frame_reader *reader, struct frame *frame);
+/* After a fill: true when it left room, so that the stream had no more bytes then. */
+int frame_reader_has_room(const struct frame_reader *reader);
 /* True when a stream that ends here ends within a frame. */
 int frame_reader_partial(const struct frame_reader *reader);
 

@@ -20,12 +20,11 @@ void fd_close(int *fd)
 
 static int change_flags(int fd, int get, int set, int flag, int on)
 {
-	int flags = fcntl(fd, get);
+	int flags = fcntl(fd, get), wanted = on ? flags | flag : flags & ~flag;
 
 	if (flags < 0)
 		return -errno;
-	flags = on ? flags | flag : flags & ~flag;
-	return fcntl(fd, set, flags) < 0 ? -errno : 0;
+	return wanted != flags && fcntl(fd, set, wanted) < 0 ? -errno : 0;
 }
 
 int fd_set_nonblock(int fd)

@@ -391,7 +391,7 @@ static int send_all(struct client *client, const char *data, size_t length, stru
 static int send_request(struct client *client, const char *method, const char *path, const json_t *request,
 	bool upgrade, struct client_error *error)
 {
-	char head[512], *body = NULL;
+	char head[512], *body = NULL, *message;
 	size_t length = 0;
 	int r, n;
 
@@ -407,9 +407,16 @@ static int send_request(struct client *client, const char *method, const char *p
 	if (request)
 		n += snprintf(head + n, sizeof(head) - (size_t)n, "Content-Length: %zu\r\n", length);
 	n += snprintf(head + n, sizeof(head) - (size_t)n, "\r\n");
-	r = send_all(client, head, (size_t)n, error);
-	if (r == 0 && length > 0)
-		r = send_all(client, body, length, error);
+	/* In one piece, or the daemon would wake for the head alone. */
+	message = malloc((size_t)n + length);
+	if (message) {
+		memcpy(message, head, (size_t)n);
+		memcpy(message + n, body ? body : "", length);
+		r = send_all(client, message, (size_t)n + length, error);
+	} else {
+		r = fail_memory(error);
+	}
+	free(message);
 	free(body);
 	return r;
 }

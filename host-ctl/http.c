@@ -5,7 +5,8 @@
  * or by its own wake-up. Facts about 0.9.75: an answer in the first call of the access handler ends the
  * reading of a body, a later one does not; a suspended connection does not notice that its client left; an
  * upgraded one that is closed within the callback that hands it over stays open until the next turn, for
- * which nothing wakes.
+ * which nothing wakes. MHD_USE_TURBO reads a new connection at once, and has epoll watch it only if nothing
+ * is there yet: three system calls fewer for a request that is sent as soon as it is connected.
  */
 #include "host-ctl/http.h"
 #include "common/io.h"
@@ -442,9 +443,9 @@ static int start_daemon(struct http *http, int listener)
 {
 	const union MHD_DaemonInfo *info;
 
-	http->daemon = MHD_start_daemon(
-		MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_ALLOW_UPGRADE | MHD_USE_ERROR_LOG, 0, NULL,
-		NULL, on_request, http, MHD_OPTION_EXTERNAL_LOGGER, on_message, NULL,
+	http->daemon = MHD_start_daemon(MHD_USE_EPOLL | MHD_USE_TURBO | MHD_ALLOW_SUSPEND_RESUME |
+						MHD_ALLOW_UPGRADE | MHD_USE_ERROR_LOG,
+		0, NULL, NULL, on_request, http, MHD_OPTION_EXTERNAL_LOGGER, on_message, NULL,
 		MHD_OPTION_LISTEN_SOCKET, listener, MHD_OPTION_NOTIFY_COMPLETED, on_completed, http,
 		MHD_OPTION_NOTIFY_CONNECTION, on_connection, http, MHD_OPTION_CONNECTION_LIMIT,
 		(unsigned int)HTTP_CONNECTIONS_MAX, MHD_OPTION_CONNECTION_MEMORY_LIMIT,

@@ -324,6 +324,9 @@ static int read_guest(struct run *run)
 			lose(run);
 			return IS_OVER;
 		}
+		/* There was no more, or what came since wakes again. */
+		if (frame_reader_has_room(&run->reader))
+			return handle_buffered(run);
 	}
 	return GOES_ON;
 }

@@ -191,7 +191,23 @@ static void job_output(void *context, bool is_stderr, const void *bytes, size_t 
 		templates->request.events->output(templates->request.context, is_stderr, bytes, length);
 }
 
-static const struct template_events job_events = {.output = job_output, .done = job_done};
+static bool job_has_room(void *context)
+{
+	const struct templates_request *request = &((const struct templates *)context)->request;
+
+	return !request->events || !request->events->has_room || request->events->has_room(request->context);
+}
+
+static void job_progress(void *context, enum template_phase phase, unsigned int command)
+{
+	const struct templates_request *request = &((const struct templates *)context)->request;
+
+	if (request->events && request->events->progress)
+		request->events->progress(request->context, phase, command);
+}
+
+static const struct template_events job_events = {
+	.output = job_output, .has_room = job_has_room, .progress = job_progress, .done = job_done};
 
 static int begin_job(struct templates *templates, const char *name, bool fetch, struct error *error)
 {
@@ -384,6 +400,12 @@ void templates_cancel(struct templates *templates, const void *context, const ch
 {
 	if (templates->job && templates->request.context == context)
 		template_job_cancel(templates->job, cause);
+}
+
+void templates_continue(struct templates *templates, const void *context)
+{
+	if (templates->job && templates->request.context == context)
+		template_job_continue(templates->job);
 }
 
 static struct named_pool *entry_of(struct templates *templates, const char *name)

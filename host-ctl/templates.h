@@ -71,6 +71,8 @@ int templates_build(
 	struct templates *templates, const struct templates_request *request, struct error *error);
 /* Ends the build that this context asked for: done is still called. */
 void templates_cancel(struct templates *templates, const void *context, const char *cause);
+/* There is room again for the output of that build. */
+void templates_continue(struct templates *templates, const void *context);
 /* 0, or -1 with *error set: not_found, or conflict: it is in use. */
 int templates_remove(struct templates *templates, const char *name, struct error *error);
 /* Each the caller's; NULL with *error set. */

@@ -111,7 +111,7 @@ struct vm_file {
 struct vm_source {
 	struct vm_file kernel, initrd, image, state, memory;
 	struct vm_file working_set; /* of a clone; may be none */
-	const char *size; /* of a boot's memory, as the vmm takes it: "128M" */
+	const char *size;	    /* of a boot's memory, as the vmm takes it: "128M" */
 	uint64_t memory_bytes;
 	unsigned int cpus;
 	uint32_t cid;		 /* 0: one of its own */
@@ -127,6 +127,10 @@ struct vm_build {
 	void *context;
 	/* What a command wrote. */
 	void (*output)(void *context, bool is_stderr, const void *bytes, size_t length);
+	/* False: no output is taken until vm_build_continue. May be NULL. */
+	bool (*has_room)(void *context);
+	/* A command begins, the first is 1; 0: the last has ended, and it will be saved. May be NULL. */
+	void (*step)(void *context, unsigned int command);
 	/* Both files hold all of it. Then the VM ends. */
 	void (*saved)(void *context, uint64_t state_bytes, uint64_t memory_bytes);
 };
@@ -160,6 +164,7 @@ struct vm {
 	bool was_busy; /* a run had it */
 	bool killed;   /* by us, before it said how it ended */
 	bool retired;  /* by us, for no fault of its own */
+	bool blocked;  /* a build's output has no room */
 	char cause[VM_CAUSE_MAX];
 
 	const struct vm_config *config;
@@ -215,6 +220,9 @@ void vm_end(struct vm *vm, const char *cause);
 
 /* The same, for no fault of its own. */
 void vm_retire(struct vm *vm, const char *cause);
+
+/* There is room again for a build's output. Takes any VM. */
+void vm_build_continue(struct vm *vm);
 
 /* How it ended, for people: what the vmm's exit status means and its last words. Final after `ended`. */
 const char *vm_cause(const struct vm *vm);

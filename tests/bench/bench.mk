@@ -1,5 +1,12 @@
 # Benchmarks: figures are ratios measured side by side in one start of the lab (or of this host).
-BENCH_BINS := $(BUILD)/bench/init_reboot
+BENCH_BINS := $(BUILD)/bench/init_reboot $(BUILD)/bench/hello_time $(BUILD)/bench/word
+# The base with the program that is timed and counted.
+BENCH_IMAGE := $(BUILD)/bench/base.erofs
+$(BENCH_IMAGE): $(BUILD)/bench/word $(BASE_IMAGE)
+	@{ cat rootfs/base.manifest; echo "host /bin/word 0755 0:0 $(abspath $<)"; } >$(BUILD)/bench/base.manifest
+	@rootfs/build-base $@ $(BUILD)/bench/base.manifest && touch $@
+LINT_SRCS += tests/bench/hello_time.c tests/bench/word.c
+CHECK_NEEDS += $(BUILD)/bench/first_byte $(BENCH_IMAGE)
 $(BUILD)/bench/%: tests/bench/%.c
 	@mkdir -p $(@D)
 	@$(MUSL_CC) $(filter-out -MMD -MP,$(MUSL_CFLAGS)) $(MUSL_LDFLAGS) -s -o $@ $<
@@ -7,6 +14,16 @@ $(BUILD)/bench/%: tests/bench/%.c
 # $(call where-kvm-is,limit,command): here, or in the lab where /dev/kvm is not sound.
 where-kvm-is = if $(BUILD)/host-ctl/host-ctl doctor --kvm-only >/dev/null 2>&1; then $(2); \
 	else tests/lab/run --limit $(1) --memory 6144 -- $(2); fi
+
+RESULTS := $(BUILD)/bench/results
+.PHONY: bench
+## make bench      clones: warm requests against posix_spawn and QEMU, exact counts, memory (BENCH_ARGS='--rounds N --parked N')
+bench: all kernel images lab-prepare $(BENCH_BINS) $(BENCH_IMAGE) $(BUILD)/bench/first_byte
+	@mkdir -p $(RESULTS)
+	@if $(BUILD)/host-ctl/host-ctl doctor --kvm-only >/dev/null 2>&1; then \
+		tests/bench/clones $(BENCH_ARGS) --json $(RESULTS)/clones.json; \
+	else tests/lab/run --limit 1800 --memory 6144 --out $(RESULTS) -- \
+		tests/bench/clones $(BENCH_ARGS) --json /results/clones.json; fi
 
 .PHONY: bench-boot bench-exits bench-rehearsal
 ## make bench-boot  boot to init: vmm against qemu's microvm, alternating (ROUNDS=)
@@ -26,8 +43,8 @@ THROUGHPUT_BINS := $(BUILD)/bench/throughput_guest $(BUILD)/bench/throughput_hos
 $(THROUGHPUT_BINS): tests/bench/throughput.h
 .PHONY: bench-throughput
 bench-throughput: all kernel images lab-prepare $(THROUGHPUT_BINS)
-	@mkdir -p $(BUILD)/bench/results
+	@mkdir -p $(RESULTS)
 	@if $(BUILD)/host-ctl/host-ctl doctor --kvm-only >/dev/null 2>&1; then \
-		tests/bench/throughput $(BENCH_ARGS) --json $(BUILD)/bench/results/throughput.json; \
-	else tests/lab/run --limit 1800 --memory 6144 --out $(BUILD)/bench/results -- \
+		tests/bench/throughput $(BENCH_ARGS) --json $(RESULTS)/throughput.json; \
+	else tests/lab/run --limit 1800 --memory 6144 --out $(RESULTS) -- \
 		tests/bench/throughput $(BENCH_ARGS) --json /results/throughput.json; fi

@@ -3,16 +3,19 @@
  * How long until the first byte of a program's output: asked of a warm VM, and by posix_spawn on this host,
  * in turns, so that both meet the same moment of the machine.
  *
- *   first_byte SOCKET REQUESTS SPAWNS [--] PROGRAM ARG...
+ *   first_byte [--samples FILE] [--mark FILE] [--here FILE] SOCKET REQUESTS SPAWNS [--] PROGRAM ARG...
  *
- * REQUESTS times: wait until the daemon's pool is full and the machine so at rest, then SPAWNS processes,
- * then one request. A request is timed from before it connects to the arrival of the first byte of output; a
- * process from before posix_spawn to the same. The boots of all VMs seen are told too, as the daemon timed
- * them. PROGRAM must be the same file in the guest and here.
+ * --samples appends each time to FILE, "request NS" or "spawn NS"; --mark writes "request" and "first byte"
+ * to FILE when they happen, for a trace of the kernel. REQUESTS times: wait until the daemon's pool is full
+ * and the machine so at rest, then SPAWNS processes, then one request. A request is timed from before it
+ * connects to the arrival of the first byte of output; a process from before posix_spawn to the same. The
+ * boots of all VMs seen are told too, as the daemon timed them. PROGRAM must be the same file in the guest
+ * and here, where --here names it when it has another path.
  */
 #include "common/frame.h"
 #include "host-ctl/client.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <jansson.h>
 #include <spawn.h>
 #include <stdio.h>
@@ -35,7 +38,10 @@ struct samples {
 
 struct bench {
 	const char *socket;
+	FILE *to; /* for --samples, or NULL */
+	int mark; /* for --mark, or -1 */
 	char **argv;
+	char *here; /* the program's file on this host */
 	struct samples boots, requests, spawns;
 	json_t *seen; /* ids of the VMs whose boot is in boots */
 	bool clones;  /* they are started from a template */
@@ -53,6 +59,19 @@ static void add(struct samples *samples, uint64_t ns)
 {
 	if (samples->count < SAMPLES_MAX)
 		samples->ns[samples->count++] = ns;
+}
+
+static void tell(const struct bench *bench, const char *kind, uint64_t ns)
+{
+	if (bench->to)
+		fprintf(bench->to, "%s %llu\n", kind, (unsigned long long)ns);
+}
+
+/* A mark that is not taken is missed by whoever reads the trace. */
+static void mark(const struct bench *bench, const char *what)
+{
+	if (bench->mark >= 0 && write(bench->mark, what, strlen(what)) < 0)
+		perror("first_byte: --mark");
 }
 
 static int fail(const char *what, const char *why)
@@ -130,7 +149,7 @@ static json_t *make_request(char **argv)
 }
 
 /* Reads to the terminal frame. 0 when there was output and the command ended well; *first: its arrival. */
-static int read_run(struct client *client, uint64_t *first)
+static int read_run(const struct bench *bench, struct client *client, uint64_t *first)
 {
 	struct frame_reader reader;
 	struct agent_exit end = {0};
@@ -147,6 +166,7 @@ static int read_run(struct client *client, uint64_t *first)
 			r = r == 0 ? -ECONNRESET : r;
 		} else if (r > 0 && frame.type == AGENT_STDOUT && *first == 0) {
 			*first = now_ns();
+			mark(bench, "first byte");
 		} else if (r > 0 && frame.type == AGENT_EXIT && frame.length == sizeof(end)) {
 			memcpy(&end, frame.payload, sizeof(end));
 		} else if (r > 0 && frame.type == AGENT_HOST_ERROR) {
@@ -166,20 +186,25 @@ static int time_request(struct bench *bench)
 	json_t *request = make_request(bench->argv);
 	struct client_error error;
 	struct client client;
-	uint64_t start = now_ns(), first;
-	int r = client_connect(&client, bench->socket, -1, &error);
+	uint64_t start, first;
+	int r;
 
+	mark(bench, "request");
+	start = now_ns();
+	r = client_connect(&client, bench->socket, -1, &error);
 	if (r == 0)
 		r = client_upgrade(&client, "/v1/run", request, &error);
 	json_decref(request);
 	if (r < 0)
 		r = fail("POST /v1/run", error.message);
 	else
-		r = read_run(&client, &first);
+		r = read_run(bench, &client, &first);
 	client_finish(&client);
-	if (r == 0)
-		add(&bench->requests, first - start);
-	return r;
+	if (r < 0)
+		return r;
+	add(&bench->requests, first - start);
+	tell(bench, "request", first - start);
+	return 0;
 }
 
 /* ---- a process ---- */
@@ -189,7 +214,7 @@ static int time_spawn(struct bench *bench)
 	posix_spawn_file_actions_t actions;
 	char byte, *environment[] = {NULL};
 	int ends[2], r, status = 0;
-	uint64_t start;
+	uint64_t start, took = 0;
 	pid_t pid;
 
 	if (pipe(ends) < 0)
@@ -198,16 +223,20 @@ static int time_spawn(struct bench *bench)
 	posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
 	posix_spawn_file_actions_addclose(&actions, ends[0]);
 	start = now_ns();
-	r = posix_spawn(&pid, bench->argv[0], &actions, NULL, bench->argv, environment);
+	r = posix_spawn(&pid, bench->here, &actions, NULL, bench->argv, environment);
 	close(ends[1]);
 	if (r == 0 && read(ends[0], &byte, 1) == 1)
-		add(&bench->spawns, now_ns() - start);
+		took = now_ns() - start;
 	close(ends[0]);
 	posix_spawn_file_actions_destroy(&actions);
 	if (r != 0)
-		return fail(bench->argv[0], strerror(r));
+		return fail(bench->here, strerror(r));
 	waitpid(pid, &status, 0);
-	return status == 0 ? 0 : fail(bench->argv[0], "did not end with status 0");
+	if (status != 0 || took == 0)
+		return fail(bench->here, "ended otherwise than with output and status 0");
+	add(&bench->spawns, took);
+	tell(bench, "spawn", took);
+	return 0;
 }
 
 /* ---- the table ---- */
@@ -264,24 +293,61 @@ static int run(struct bench *bench, long requests, long spawns)
 	return await_pool(bench);
 }
 
+static int usage(void)
+{
+	fprintf(stderr, "usage: first_byte [--samples FILE] [--mark FILE] [--here FILE] SOCKET REQUESTS "
+			"SPAWNS [--] PROGRAM ARG...\n");
+	return 2;
+}
+
+/* 0 or -1. The options before the operands; *argv is moved past them. */
+static int take_options(struct bench *bench, char ***argv)
+{
+	for (char **at = *argv; at[0] && strncmp(at[0], "--", 2) == 0 && at[1]; at += 2, *argv = at) {
+		if (strcmp(at[0], "--samples") == 0 && !bench->to)
+			bench->to = fopen(at[1], "ae");
+		else if (strcmp(at[0], "--here") == 0)
+			bench->here = at[1];
+		else if (strcmp(at[0], "--mark") == 0 && bench->mark < 0)
+			bench->mark = open(at[1], O_WRONLY | O_CLOEXEC);
+		else
+			return fail(at[0], "is not an option");
+		if ((strcmp(at[0], "--mark") == 0 && bench->mark < 0) ||
+			(strcmp(at[0], "--samples") == 0 && !bench->to))
+			return fail(at[1], strerror(errno));
+	}
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	static uint64_t boots[SAMPLES_MAX], requests[SAMPLES_MAX], spawns[SAMPLES_MAX];
-	struct bench bench = {.boots.ns = boots, .requests.ns = requests, .spawns.ns = spawns};
-	int first = 4, r;
+	struct bench bench = {.mark = -1, .boots.ns = boots, .requests.ns = requests, .spawns.ns = spawns};
+	char **operands = argv + 1, **program;
+	int r;
 
-	if (argc > first && strcmp(argv[first], "--") == 0)
-		first++;
-	if (argc <= first || atol(argv[2]) < 1 || atol(argv[3]) < 1) {
-		fprintf(stderr, "usage: first_byte SOCKET REQUESTS SPAWNS [--] PROGRAM ARG...\n");
-		return 2;
+	if (argc < 2 || take_options(&bench, &operands) < 0)
+		return usage();
+	argc -= (int)(operands - argv);
+	program = operands + 3;
+	if (argc > 3 && strcmp(*program, "--") == 0) {
+		program++;
+		argc--;
 	}
-	bench.socket = argv[1];
-	bench.argv = argv + first;
+	if (argc < 4 || atol(operands[1]) < 1 || atol(operands[2]) < (bench.to ? 0 : 1))
+		return usage();
+	bench.socket = operands[0];
+	bench.argv = program;
+	if (!bench.here)
+		bench.here = program[0];
 	bench.seen = json_object();
-	r = run(&bench, atol(argv[2]), atol(argv[3]));
+	r = run(&bench, atol(operands[1]), atol(operands[2]));
 	json_decref(bench.seen);
-	if (r == 0)
+	if (bench.to && fclose(bench.to) != 0)
+		r = fail("--samples", strerror(errno));
+	if (bench.mark >= 0)
+		close(bench.mark);
+	if (r == 0 && !bench.to)
 		print_table(&bench);
 	return r == 0 ? 0 : 1;
 }

@@ -24,8 +24,8 @@ cp "$BUILD/images/initramfs.cpio" "$BUILD/images/base.erofs" "$scratch/"
 chmod 755 "$scratch"
 
 e2e_cleanup() {
-	[ -z "$serve_pid" ] || kill -KILL "$serve_pid" 2>/dev/null
-	pkill -KILL -f "^$serve_vmm " 2>/dev/null
+	[ -z "$serve_pid" ] || kill -KILL "$serve_pid" 2>/dev/null || true
+	pkill -KILL -f "^$serve_vmm " 2>/dev/null || true
 	rm -rf "$scratch"
 }
 trap e2e_cleanup EXIT

@@ -414,4 +414,40 @@ static inline long metric(const struct daemon *daemon, const char *line)
 	return number;
 }
 
+/* --- its templates --- */
+
+static inline void templates_path(const struct daemon *daemon, const char *name, char path[160])
+{
+	snprintf(path, 160, "%s/templates%s%s", daemon->state, name[0] ? "/" : "", name);
+}
+
+/* Entries of the folder of templates; two of them are itself and its parent. */
+static inline int count_templates(const struct daemon *daemon, const char *prefix)
+{
+	char path[160];
+
+	templates_path(daemon, "", path);
+	return count_entries(path, prefix);
+}
+
+static inline void remove_state(const struct daemon *daemon)
+{
+	char path[160];
+
+	templates_path(daemon, "base", path);
+	if (access(path, F_OK) == 0)
+		remove_folder(path);
+	templates_path(daemon, "", path);
+	assert_int_equal(rmdir(path), 0);
+	assert_int_equal(rmdir(daemon->state), 0);
+}
+
+/* Its state folder is to be removed by remove_state. */
+static inline void start_with_templates_and(struct daemon *daemon, const char *script, char *const *options)
+{
+	daemon_folder(daemon);
+	daemon->templates = true;
+	daemon_launch(daemon, script, options, true);
+}
+
 #endif

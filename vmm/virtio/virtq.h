@@ -85,7 +85,7 @@ void virtq_disable(struct virtq *queue);
  * On failure the queue stays where it is.
  */
 int virtq_pop(struct virtq *queue, struct virtq_chain *chain);
-/* Puts back the chain popped last, which must not have been pushed. */
+/* Puts back the chain popped last, which must not have been pushed; called again, the one before it. */
 void virtq_unpop(struct virtq *queue);
 /* True when a pop would find nothing. */
 bool virtq_empty(const struct virtq *queue);

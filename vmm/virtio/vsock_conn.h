@@ -87,6 +87,7 @@ struct vsock {
 	struct virtio_vsock_hdr resets[VSOCK_RESETS_MAX]; /* a ring of RSTs that no connection sends */
 	unsigned resets_start, resets_count;
 	bool tx_stalled; /* the tx queue waits for room in resets */
+	bool rx_touched; /* buffers for the first packets are this machine's own */
 
 	/* A TRANSPORT_RESET: to be told, then told and not understood yet, for the guest has not given its
 	 * buffer back. Until then no connection is asked for: the guest would end it with the old ones. */

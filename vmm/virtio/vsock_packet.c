@@ -9,7 +9,10 @@
 #include "vmm/virtio/vsock_conn.h"
 #include <errno.h>
 
-enum { ROUND_PACKETS = VSOCK_QUEUE_SIZE };
+enum {
+	ROUND_PACKETS = VSOCK_QUEUE_SIZE,
+	TOUCHED_BUFFERS = 16, /* what greeting, rehearsal and a first command take, and some more */
+};
 
 /* The driver cannot be served any more; its connections should not hang for it. */
 static void refuse(struct vsock *vsock, unsigned queue, const char *reason)
@@ -294,6 +297,27 @@ static bool pump_one(struct vsock *vsock)
 	return true;
 }
 
+/*
+ * The buffers that the next packets will get are written to, once: in a clone their pages are the template's
+ * until then, and the packet that has one copied would be that of a user's command. The first packet of all
+ * comes long before that. What is wrong with a buffer its turn will show.
+ */
+static void touch_next(struct vsock *vsock)
+{
+	struct virtq *queue = &vsock->base.queues[VSOCK_RX];
+	struct virtq_chain chain;
+	unsigned popped = 0;
+
+	vsock->rx_touched = true;
+	while (popped < TOUCHED_BUFFERS && virtq_pop(queue, &chain) > 0) {
+		popped++;
+		for (unsigned i = 0; i < chain.writable.count; i++)
+			*(volatile uint8_t *)chain.writable.iov[i].iov_base = 0;
+	}
+	while (popped--)
+		virtq_unpop(queue);
+}
+
 void vsock_packet_pump(struct vsock *vsock)
 {
 	struct virtq *queue = &vsock->base.queues[VSOCK_RX];
@@ -305,6 +329,8 @@ void vsock_packet_pump(struct vsock *vsock)
 		if (!pump_one(vsock) && !virtq_want_notify(queue)) /* starved: the next buffer is notified */
 			break;
 	virtio_device_publish(&vsock->base, VSOCK_RX);
+	if (tries && !vsock->rx_touched && !rx_work(vsock))
+		touch_next(vsock);
 	if (tries == ROUND_PACKETS && rx_work(vsock))
 		virtio_device_recall(&vsock->base, VSOCK_RX);
 	if (vsock->tx_stalled && vsock->resets_count < VSOCK_RESETS_MAX) {
