@@ -29,6 +29,7 @@ enum {
 	SAMPLES_MAX = 10000,
 	POOL_WAIT_MS = 120 * 1000, /* for the pool to be full again */
 	POOL_POLL_MS = 20,
+	SETTLE_MS = 50, /* for the daemon to have closed what asked */
 };
 
 struct samples {
@@ -136,6 +137,14 @@ static void note_boots(struct bench *bench, const json_t *pool)
 	}
 }
 
+static int settle(void)
+{
+	static const struct timespec pause = {.tv_nsec = SETTLE_MS * 1000000L};
+
+	nanosleep(&pause, NULL);
+	return 0;
+}
+
 /* Until every VM of the pool is warm, and no other one is left. */
 static int await_pool(struct bench *bench)
 {
@@ -154,7 +163,7 @@ static int await_pool(struct bench *bench)
 		vms = json_array_size(json_object_get(pool, "vms"));
 		json_decref(pool);
 		if (warm == target && vms == (size_t)target)
-			return 0;
+			return settle();
 		nanosleep(&pause, NULL);
 	} while (now_ns() < end);
 	return fail("the pool", "is not full after two minutes");
