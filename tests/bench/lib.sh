@@ -14,13 +14,19 @@ pool_number() {
 pool_is_warm() {
 	[ "$(pool_number warm)" = "$1" ]
 }
+set_target() {
+	"$hostctl" pool --template word --target "$1" >"$scratch/target.log" 2>&1
+}
 start_clones() {
 	start_serve --pool 0 --max-vms "$2" || return 1
-	# Once, so that its file is in the memory of each clone as the shell's is.
-	"$hostctl" template build word --run /bin/word >"$scratch/build.log" 2>&1 || {
+	# Once, so that its file is in the memory of each clone as the shell's is. A later daemon finds it made, and loads it.
+	[ -d "$scratch/state/templates/word" ] || "$hostctl" template build word --run /bin/word >"$scratch/build.log" 2>&1 || {
 		sed 's/^/# /' "$scratch/build.log" >&2
 		return 1
 	}
-	"$hostctl" pool --template word --target "$1" >/dev/null
+	await 120 "the template word" set_target "$1" || {
+		cat "$scratch/target.log" >&2
+		return 1
+	}
 	await 600 "$1 warm clones" pool_is_warm "$1"
 }
