@@ -45,6 +45,14 @@ enum vmm_message_type {
 	 * it is not paused; any other error: text says why, and the files are empty.
 	 */
 	VMM_SAVE = 8,
+	/*
+	 * Of a vmm in standby (--standby), once: what it is to be. fds (SCM_RIGHTS, in this order): state,
+	 * memory, with VMM_RESTORE_WORKING_SET a working set, then at most VMM_RESTORE_DISKS_MAX disks. arg0:
+	 * the guest's vsock address; arg1: flags; arg2: which disks are read-only, a bit each; arg3: 0.
+	 * Replied to before the guest runs; after an error, which standard error explains, the vmm ends with
+	 * the status of one whose files were refused. -EALREADY: it is not in standby.
+	 */
+	VMM_RESTORE = 9,
 
 	/* events */
 	VMM_EVENT_STATE = 64, /* arg0: enum vmm_state; when ended, arg1: enum vmm_end, text: the reason */
@@ -52,6 +60,12 @@ enum vmm_message_type {
 		65, /* the guest connected to host port arg0; one end of a socketpair (SCM_RIGHTS) */
 
 	VMM_REPLY = 0x80, /* or'ed to the request's type */
+};
+
+enum {
+	VMM_RESTORE_WORKING_SET = 1,
+	VMM_RESTORE_DISKS_MAX = 4,
+	VMM_RESTORE_FDS_MAX = 3 + VMM_RESTORE_DISKS_MAX
 };
 
 enum vmm_link { VMM_LINK_DOWN = 0, VMM_LINK_UP = 1 };
@@ -62,6 +76,7 @@ enum vmm_state {
 	VMM_STATE_RUNNING = 1,
 	VMM_STATE_PAUSED = 2,
 	VMM_STATE_ENDED = 3,
+	VMM_STATE_STANDBY = 4, /* waits for VMM_RESTORE; ends when its peer leaves */
 };
 
 /* How a VM ended. Also the exit status of the vmm process. */

@@ -26,7 +26,7 @@ enum {
 	WORKING_SET_PAGE = 4096,
 	WORKING_SET_HEADER = 32,
 	WORKING_SET_RUN = 8,
-	WORKING_SET_RUNS_MAX = 4096,	      /* of a kind */
+	WORKING_SET_RUNS_MAX = 4096,	     /* of a kind */
 	WORKING_SET_WRITTEN_MAX = 16 * 1024, /* pages: each is a VM's own memory from its start */
 	WORKING_SET_FILE_MAX = WORKING_SET_HEADER + 2 * WORKING_SET_RUNS_MAX * WORKING_SET_RUN,
 	WORKING_SET_WHY_MAX = 128,

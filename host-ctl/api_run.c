@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "host-ctl/api_run.h"
+#include "host-ctl/api_feed.h"
 
 #include <stddef.h>
 #include <stdlib.h>
@@ -100,4 +101,5 @@ void api_run_create(struct api *api, struct http_request *request)
 void api_stop(struct api *api)
 {
 	api_run_upgraded_stop(api);
+	api_feeds_stop(api);
 }

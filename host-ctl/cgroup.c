@@ -324,6 +324,11 @@ int cgroup_create(struct cgroup_tree *tree, const char *name, const struct cgrou
 	return status;
 }
 
+int cgroup_set_limits(const struct cgroup_tree *tree, int group, const struct cgroup_limits *limits)
+{
+	return tree->limits ? set_limits(group, limits) : 0;
+}
+
 int cgroup_set_weight(const struct cgroup_tree *tree, int group, unsigned int weight)
 {
 	char text[16];

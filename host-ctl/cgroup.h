@@ -46,6 +46,8 @@ int cgroup_tree_sweep(struct cgroup_tree *tree, struct error *error);
 
 /* Makes a child with limits set. Its folder's fd (the caller's, CLOEXEC), or -errno; nothing stays then. */
 int cgroup_create(struct cgroup_tree *tree, const char *name, const struct cgroup_limits *limits);
+/* Other limits for a child. 0 or -errno. */
+int cgroup_set_limits(const struct cgroup_tree *tree, int group, const struct cgroup_limits *limits);
 /* Its share of the CPUs against its siblings, when the host is busy: 1 to 10000. 0 or -errno. */
 int cgroup_set_weight(const struct cgroup_tree *tree, int group, unsigned int weight);
 /* SIGKILL to all in it. 0 or -errno. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `host-ctl template`: start environments that are built once and cloned for each run. */
 #include "host-ctl/cli.h"
+#include "host-ctl/cmd_build.h"
 #include "host-ctl/template.h"
 #include "host-ctl/verbs.h"
 
@@ -24,6 +25,8 @@ const char template_usage[] =
 	"  --json         the answer, or the error, as a JSON object\n"
 	"  --socket PATH  the daemon's socket ($TINDERBOX_SOCKET, " CLIENT_SOCKET_DEFAULT ")\n"
 	"\n"
+	"What the lines write goes to standard output and error as it comes; with --json it is in the\n"
+	"answer, its first and last 512 KiB. A build that is interrupted, such as by Ctrl-C, leaves nothing.\n"
 	"A build of a name that is there replaces it when it is done. `base` is the daemon's own.\n"
 	"\n"
 	"exit status: 0 done; 125 failed, the cause on standard error.\n";
@@ -261,23 +264,10 @@ static int print_template(const json_t *template)
 	return cli_finish_output();
 }
 
-/* What the preparing commands wrote, on the same streams. */
-static void print_output(const json_t *answer, const char *name, FILE *to)
-{
-	const json_t *data = json_object_get(json_object_get(answer, name), "data");
-
-	if (json_is_string(data))
-		fwrite(json_string_value(data), 1, json_string_length(data), to);
-	else if (json_object_get(json_object_get(answer, name), "data_b64"))
-		fprintf(stderr, "host-ctl: %s is not text: see it with --json\n", name);
-}
-
 static int print_build(const json_t *answer)
 {
 	const json_t *template = json_object_get(answer, "template");
 
-	print_output(answer, "stderr", stderr);
-	print_output(answer, "stdout", stdout);
 	fprintf(stderr, "template %s is built: %lld KiB saved in %lld ms\n", text(template, "name"),
 		number(template, "memory_bytes") >> 10, number(template, "build_ms"));
 	return cli_finish_output();
@@ -287,6 +277,14 @@ static int print_nothing(const json_t *answer)
 {
 	(void)answer;
 	return 0;
+}
+
+/* A build, with what its commands write as it comes. */
+static int follow(struct order *order, struct client *client, json_t **answer, struct client_error *error)
+{
+	int r = client_upgrade(client, "/v1/templates", order->body, error);
+
+	return r < 0 ? r : cmd_build_follow(client, order->body, answer, error);
 }
 
 static int perform(struct order *order)
@@ -304,7 +302,9 @@ static int perform(struct order *order)
 		snprintf(path, sizeof path, "/v1/templates/%s", order->name);
 	r = client_connect(&client, cli_socket_path(order->socket),
 		action->builds ? -1 : CLIENT_QUERY_TIMEOUT_MS, &error);
-	if (r == 0)
+	if (r == 0 && action->builds && !order->json)
+		r = follow(order, &client, &answer, &error);
+	else if (r == 0)
 		r = client_call(&client, action->method, path, action->builds ? order->body : NULL, NULL,
 			&answer, &error);
 	client_finish(&client);

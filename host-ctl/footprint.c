@@ -101,8 +101,8 @@ static int scan(int pagemap, const struct part *part, struct working_set *set)
 
 	for (uint64_t at = 0; at < pages; at += ENTRIES) {
 		size_t count = pages - at < ENTRIES ? (size_t)(pages - at) : ENTRIES;
-		ssize_t got = io_pread_full(
-			pagemap, entries, count * sizeof entries[0], (off_t)((from + at) * sizeof entries[0]));
+		ssize_t got = io_pread_full(pagemap, entries, count * sizeof entries[0],
+			(off_t)((from + at) * sizeof entries[0]));
 
 		if (got < 0)
 			return (int)got;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Invariant: between clone3 and execve the child calls only async-signal-safe functions, for it is a copy of
- * one thread of the daemon.
+ * one thread of the daemon. The library's setgroups, setresgid and setresuid are not: they reach for the
+ * other threads, which are not there.
  */
 #include "host-ctl/launch.h"
 #include "host-ctl/launch_filter.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <grp.h>
 #include <linux/close_range.h>
 #include <linux/sched.h>
 #include <signal.h>
@@ -81,11 +81,11 @@ static void drop_privileges(const struct launch *launch)
 	set_limit(RLIMIT_CORE, 0);
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
 		fail("setting no_new_privs");
-	if (setgroups(0, NULL) < 0)
+	if (syscall(SYS_setgroups, (size_t)0, NULL) < 0)
 		fail("dropping groups");
-	if (setresgid(launch->gid, launch->gid, launch->gid) < 0)
+	if (syscall(SYS_setresgid, launch->gid, launch->gid, launch->gid) < 0)
 		fail("setting the gid");
-	if (setresuid(launch->uid, launch->uid, launch->uid) < 0)
+	if (syscall(SYS_setresuid, launch->uid, launch->uid, launch->uid) < 0)
 		fail("setting the uid");
 	errno = -launch_filter_install();
 	if (errno != 0)

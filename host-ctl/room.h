@@ -7,9 +7,11 @@
  * under way are still expected to touch: each promises, from its start until it is warm or has ended, the
  * working figure of its kind, for what they have touched by then is no longer available anyway.
  *
- *   a clone    1/ROOM_CLONE_SHARE of its guest's memory, at least ROOM_CLONE_MIN: what a parked clone keeps
- * for itself, and what a usual command adds. Not all of the guest's memory: most of it stays shared a boot
- * 1/ROOM_BOOT_SHARE of it, at least ROOM_BOOT_MIN
+ *   a clone: 1/ROOM_CLONE_SHARE of its guest's memory, at least ROOM_CLONE_MIN
+ *   a boot:  1/ROOM_BOOT_SHARE of it, at least ROOM_BOOT_MIN
+ *
+ * That is what a parked VM keeps for itself and what a usual command adds, not all of the guest's memory:
+ * most of a clone's stays shared.
  *
  * A refill is started when `reserve` is left after it, a VM that a client waits for when half of that is. So
  * refills stop first, and a miss is served as long as there is room. What warm and busy VMs may come to touch

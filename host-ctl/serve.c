@@ -120,6 +120,7 @@ static struct templates *make_templates(struct serve *serve, struct error *error
 		.vms_max = options->vms_max,
 		.starts_max = options->starts_max,
 		.queue_max = options->queue_max,
+		.standby = options->standby,
 		.reserve_bytes = options->reserve_bytes,
 		.source = {.kernel = {options->kernel, options->kernel},
 			.initrd = {options->initrd, options->initrd},

@@ -35,6 +35,7 @@ enum option {
 	OPTION_SERIAL_DIR,
 	OPTION_COLD,
 	OPTION_NO_PREFAULT,
+	OPTION_STANDBY,
 	OPTION_READY_FD,
 	OPTION_VERBOSE,
 	OPTION_HELP,
@@ -98,6 +99,8 @@ static const struct {
 	[OPTION_NO_PREFAULT] = {{"no-prefault", 0, false, false}, NULL,
 		"clones get the pages of their template's working set one by one, when they touch them, not "
 		"before they run: to compare"},
+	[OPTION_STANDBY] = {{"standby", 0, true, false}, "N",
+		"vmm processes kept started for the next clones, 0 to 8 (default 2)"},
 	[OPTION_READY_FD] = {{"ready-fd", 0, true, false}, "N",
 		"write one byte to this fd and close it when the pool is first full"},
 	[OPTION_VERBOSE] = {{"verbose", 'v', false, false}, NULL, "log more"},
@@ -302,6 +305,8 @@ static int set_value(struct serve_options *options, enum option option, const ch
 	case OPTION_COLD:
 		options->cold = true;
 		return 0;
+	case OPTION_STANDBY:
+		return set_unsigned(option, value, 0, STANDBY_MAX, &options->standby, error);
 	case OPTION_NO_PREFAULT:
 		options->no_prefault = true;
 		return 0;
@@ -378,6 +383,7 @@ static void set_defaults(struct serve_options *options)
 			      : cpus > POOL_STARTS_MAX ? POOL_STARTS_MAX
 						       : (unsigned int)cpus,
 		.queue_max = POOL_QUEUE_DEFAULT,
+		.standby = SERVE_STANDBY_DEFAULT,
 		.uid_base = SERVE_UID_BASE_DEFAULT,
 		.group = getegid(),
 		.limits_required = true,

@@ -4,6 +4,7 @@
 #define HOST_CTL_SERVE_OPTIONS_H
 
 #include "host-ctl/pool.h"
+#include "host-ctl/standby.h"
 #include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -13,6 +14,7 @@ enum {
 	SERVE_POOL_DEFAULT = 2,
 	SERVE_REHEARSALS_DEFAULT = 1,
 	SERVE_REHEARSALS_MAX = 8,
+	SERVE_STANDBY_DEFAULT = 2,
 	SERVE_CPUS_MAX = 8, /* vCPUs that the vmm gives a VM */
 	SERVE_VMS_DEFAULT = 128,
 	SERVE_UID_BASE_DEFAULT = 700000,
@@ -32,7 +34,7 @@ struct serve_options {
 	const char *socket, *runtime_directory, *cgroup_root;
 	const char *vmm, *kvm, *kernel, *initrd, *image, *memory, *serial_directory, *state_directory;
 	uint64_t memory_bytes, boot_timeout_ms, reserve_bytes;
-	unsigned int target, vms_max, starts_max, queue_max, rehearsals, cpus;
+	unsigned int target, vms_max, starts_max, queue_max, rehearsals, cpus, standby;
 	uid_t uid_base;
 	gid_t group;
 	bool limits_required, verbose, help, cold, no_prefault;

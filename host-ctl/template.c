@@ -3,6 +3,7 @@
 #include "common/io.h"
 #include "common/version.h"
 #include "host-ctl/footprint.h"
+#include "host-ctl/worker.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -36,8 +37,7 @@ void template_drop(struct template *template)
 {
 	if (!template || --template->references)
 		return;
-	fd_close(&template->state);
-	fd_close(&template->memory);
+	worker_close((const int[]){template->state, template->memory}, 2);
 	fd_close(&template->image);
 	fd_close(&template->working_set);
 	json_decref(template->about);
@@ -127,8 +127,7 @@ static int open_image(struct template *template, const char *path)
 
 static void set_working_set(struct template *template)
 {
-	snprintf(
-		template->working_set_path, TEMPLATE_FD_PATH, "/proc/self/fd/%d", template->working_set);
+	snprintf(template->working_set_path, TEMPLATE_FD_PATH, "/proc/self/fd/%d", template->working_set);
 	snprintf(template->working_set_name, sizeof template->working_set_name,
 		"(the working set of template %s)", template->name);
 	template->source.working_set =
@@ -171,12 +170,8 @@ int template_load(int folder, const char *name, json_t *about, unsigned int rehe
 		error_set(error, ERROR_INTERNAL, "out of memory for template %s", name);
 		return r;
 	}
-	*template = (struct template){.references = 1,
-		.about = about,
-		.state = -1,
-		.memory = -1,
-		.image = -1,
-		.working_set = -1};
+	*template = (struct template){
+		.references = 1, .about = about, .state = -1, .memory = -1, .image = -1, .working_set = -1};
 	snprintf(template->name, sizeof template->name, "%s", name);
 	r = load_file(folder, "state", &template->state);
 	if (!r && (step = "memory"))
@@ -202,7 +197,8 @@ int template_seal(struct template *template)
 
 	if (fcntl(template->state, F_ADD_SEALS, seals) < 0 || fcntl(template->memory, F_ADD_SEALS, seals) < 0)
 		return -errno;
-	return template->working_set >= 0 && fcntl(template->working_set, F_ADD_SEALS, seals) < 0 ? -errno : 0;
+	return template->working_set >= 0 && fcntl(template->working_set, F_ADD_SEALS, seals) < 0 ? -errno
+												  : 0;
 }
 
 /* --- recording --- */

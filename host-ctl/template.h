@@ -36,7 +36,7 @@ struct template
 	unsigned int references;
 	unsigned int vms; /* of it, now */
 	char name[TEMPLATE_NAME_MAX];
-	json_t *about; /* what is in template.json */
+	json_t *about;			       /* what is in template.json */
 	int state, memory, image, working_set; /* the last may be none: -1 */
 	char state_path[TEMPLATE_FD_PATH], memory_path[TEMPLATE_FD_PATH], image_path[TEMPLATE_FD_PATH];
 	char working_set_path[TEMPLATE_FD_PATH];
@@ -51,7 +51,7 @@ bool template_name_is_valid(const char *name);
 /*
  * Reads the state and memory files of a folder (an fd) into memory, and opens the image. about: what it is,
  * taken over (the reference is dropped on failure): "inputs" as of template_inputs. One reference is the
- * caller's. 0, or -errno with *error set.
+ * caller's. 0, or -errno with *error set. It takes a while: for a worker.
  */
 int template_load(int folder, const char *name, json_t *about, unsigned int rehearsals, struct template **out,
 	struct error *error);

@@ -4,6 +4,7 @@
 #include "common/log.h"
 #include "common/version.h"
 #include "host-ctl/clock.h"
+#include "host-ctl/worker.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -30,7 +31,31 @@ struct template_job {
 	struct template *template;
 	uint64_t started_ns;
 	struct error error;
+	/* Of the worker, while there is one: nobody else looks at these, nor changes what it reads. */
+	int work_status;
+	struct error work_error;
+	struct template *work_template;
+	pid_t recorded_pid; /* 0: no working set is being recorded */
 };
+
+const char *template_phase_name(enum template_phase phase)
+{
+	static const char *const names[TEMPLATE_PHASE_COUNT] = {
+		[TEMPLATE_BOOTING] = "booting",
+		[TEMPLATE_RUNNING] = "running",
+		[TEMPLATE_SAVING] = "saving",
+		[TEMPLATE_CHECKING] = "checking",
+		[TEMPLATE_STORING] = "storing",
+	};
+
+	return names[phase];
+}
+
+static void tell(const struct template_job *job, enum template_phase phase, unsigned int command)
+{
+	if (job->events->progress)
+		job->events->progress(job->context, phase, command);
+}
 
 static void abandon(struct template_job *job)
 {
@@ -73,12 +98,40 @@ static void set_failed(struct template_job *job, const char *cause)
 
 /* --- the VMs --- */
 
-static void record(const struct template_job *job, const struct vm *vm)
-{
-	int status = template_record(job->template, vm->pid, job->loading ? -1 : job->folder);
+static void go_on(struct template_job *job);
 
-	if (status)
-		log_warn("template %s: no working set: %s", job->name, strerror(-status));
+/* A pid that is another's by now has not mapped the template. */
+static void record(void *context)
+{
+	struct template_job *job = context;
+
+	job->work_status = template_record(job->template, job->recorded_pid, job->loading ? -1 : job->folder);
+}
+
+static void recorded(void *context)
+{
+	struct template_job *job = context;
+
+	job->recorded_pid = 0;
+	if (job->work_status)
+		log_warn("template %s: no working set: %s", job->name, strerror(-job->work_status));
+	if (job->vm)
+		vm_end(job->vm, "it was to check its template");
+	else
+		go_on(job);
+}
+
+static int begin_record(struct template_job *job, const struct vm *vm)
+{
+	int status;
+
+	job->recorded_pid = vm->pid;
+	status = worker_start(job->config->loop, record, recorded, job);
+	if (!status)
+		return 0;
+	job->recorded_pid = 0;
+	log_warn("template %s: no working set: %s", job->name, strerror(-status));
+	return status;
 }
 
 static void vm_warm(void *context, struct vm *vm)
@@ -86,11 +139,11 @@ static void vm_warm(void *context, struct vm *vm)
 	struct template_job *job = context;
 
 	job->checked = true;
-	if (job->template->working_set < 0)
-		record(job, vm);
 	log_debug("template %s: a clone was warm after %llu us", job->name,
 		(unsigned long long)((vm->warm_ns - vm->started_ns) / CLOCK_NS_PER_US));
-	vm_end(vm, "it was to check its template");
+	/* The VM stays while what it has touched is looked at. */
+	if (job->template->working_set >= 0 || begin_record(job, vm))
+		vm_end(vm, "it was to check its template");
 }
 
 static void vm_ended(void *context, struct vm *vm)
@@ -103,41 +156,95 @@ static void vm_ended(void *context, struct vm *vm)
 
 static int start_vm(struct template_job *job, const struct vm_source *source, const struct vm_build *build);
 
-static int begin_check(struct template_job *job)
+static void load(void *context)
 {
-	int status = template_load(job->folder, job->name, json_incref(job->about), job->rehearsals,
-		&job->template, &job->error);
+	struct template_job *job = context;
 
-	return status ? status : start_vm(job, &job->template->source, NULL);
+	job->work_status = template_load(job->folder, job->name, json_incref(job->about), job->rehearsals,
+		&job->work_template, &job->work_error);
 }
 
-static int conclude(struct template_job *job)
+static void loaded(void *context)
 {
-	int status = template_seal(job->template);
+	struct template_job *job = context;
 
-	if (!status && job->loading)
-		template_store_add(job->store, job->template);
-	else if (!status)
-		status = template_store_commit(job->store, job->folder_name, job->folder, job->template);
+	job->template = job->work_template;
+	job->work_template = NULL;
+	if (job->work_status && !job->error.kind)
+		job->error = job->work_error;
+	if (job->error.kind || start_vm(job, &job->template->source, NULL))
+		finish(job);
+}
+
+static int begin_check(struct template_job *job)
+{
+	int status = worker_start(job->config->loop, load, loaded, job);
+
 	if (status)
 		set_failed(job, strerror(-status));
 	else
-		job->folder_name[0] = '\0';
+		tell(job, TEMPLATE_CHECKING, 0);
 	return status;
 }
 
+static void store(void *context)
+{
+	struct template_job *job = context;
+
+	job->work_status = template_store_commit(job->store, job->folder_name, job->folder, job->template);
+}
+
+static void stored(void *context)
+{
+	struct template_job *job = context;
+
+	if (job->work_status) {
+		set_failed(job, strerror(-job->work_status));
+	} else {
+		/* A cancel came too late: it has its name. */
+		job->error.kind = ERROR_NONE;
+		job->folder_name[0] = '\0';
+		template_store_add(job->store, job->template);
+	}
+	finish(job);
+}
+
+static void conclude(struct template_job *job)
+{
+	int status = template_seal(job->template);
+
+	if (!status && job->loading) {
+		template_store_add(job->store, job->template);
+		finish(job);
+		return;
+	}
+	if (!status)
+		status = worker_start(job->config->loop, store, stored, job);
+	if (!status) {
+		tell(job, TEMPLATE_STORING, 0);
+		return;
+	}
+	set_failed(job, strerror(-status));
+	finish(job);
+}
+
 /* One VM is gone: the next step. */
+static void go_on(struct template_job *job)
+{
+	if (!job->error.kind && job->template)
+		conclude(job);
+	else if (job->error.kind || begin_check(job))
+		finish(job);
+}
+
 static void vm_gone(void *context, struct vm *vm)
 {
 	struct template_job *job = context;
 
 	(void)vm;
 	job->vm = NULL;
-	if (!job->error.kind && !job->template && begin_check(job) == 0)
-		return;
-	if (!job->error.kind)
-		conclude(job);
-	finish(job);
+	if (!job->recorded_pid)
+		go_on(job);
 }
 
 static const struct vm_events vm_events = {.warm = vm_warm, .ended = vm_ended, .gone = vm_gone};
@@ -157,6 +264,18 @@ static void take_output(void *context, bool is_stderr, const void *bytes, size_t
 
 	if (job->events->output)
 		job->events->output(job->context, is_stderr, bytes, length);
+}
+
+static bool has_room(void *context)
+{
+	const struct template_job *job = context;
+
+	return !job->events->has_room || job->events->has_room(job->context);
+}
+
+static void step(void *context, unsigned int command)
+{
+	tell(context, command ? TEMPLATE_RUNNING : TEMPLATE_SAVING, command);
 }
 
 static void saved(void *context, uint64_t state_bytes, uint64_t memory_bytes)
@@ -194,6 +313,8 @@ static struct template_job *create(struct template_store *store, const struct vm
 			.memory = -1,
 			.context = job,
 			.output = take_output,
+			.has_room = has_room,
+			.step = step,
 			.saved = saved},
 		.started_ns = clock_now()};
 	snprintf(job->name, sizeof job->name, "%s", order->name);
@@ -254,7 +375,8 @@ int template_fetch(struct template_store *store, const struct vm_config *config,
 	if (!status) {
 		job->loading = true;
 		status = begin_check(job);
-		*error = job->error;
+		if (status)
+			*error = job->error;
 	}
 	if (!status)
 		*out = job;
@@ -268,6 +390,12 @@ void template_job_cancel(struct template_job *job, const char *cause)
 	set_failed(job, cause);
 	if (job->vm)
 		vm_end(job->vm, cause);
+}
+
+void template_job_continue(struct template_job *job)
+{
+	if (job->vm)
+		vm_build_continue(job->vm);
 }
 
 const struct vm *template_job_vm(const struct template_job *job)

@@ -2,6 +2,7 @@
 #include "host-ctl/template_store.h"
 #include "common/io.h"
 #include "common/log.h"
+#include "host-ctl/worker.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -23,16 +24,22 @@ static int open_folder(int at, const char *name)
 	return fd < 0 ? -errno : fd;
 }
 
-/* A folder of plain files. */
+/* A folder of plain files. They lose their names here, and their pages when they are closed. */
 static void remove_folder(int at, const char *name)
 {
-	int fd = open_folder(at, name);
+	int fd = open_folder(at, name), files[WORKER_FDS_MAX];
 	DIR *listing = fd < 0 ? NULL : fdopendir(fd);
 	struct dirent *entry;
+	size_t count = 0;
 
-	while (listing && (entry = readdir(listing)))
-		if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
-			unlinkat(fd, entry->d_name, 0);
+	while (listing && (entry = readdir(listing))) {
+		if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, ".."))
+			continue;
+		if (count < WORKER_FDS_MAX)
+			files[count++] = openat(fd, entry->d_name, O_PATH | O_CLOEXEC | O_NOFOLLOW);
+		unlinkat(fd, entry->d_name, 0);
+	}
+	worker_close(files, count);
 	if (listing)
 		closedir(listing);
 	else
@@ -165,7 +172,8 @@ static int give_name(const struct template_store *store, const char *folder, con
 	return 0;
 }
 
-int template_store_commit(struct template_store *store, const char *folder, int fd, struct template *template)
+int template_store_commit(
+	const struct template_store *store, const char *folder, int fd, const struct template *template)
 {
 	int r = write_description(fd, template->about);
 
@@ -179,12 +187,9 @@ int template_store_commit(struct template_store *store, const char *folder, int 
 		r = -errno;
 	if (!r)
 		r = give_name(store, folder, template->name);
-	if (r)
-		return r;
-	if (fsync(store->folder) < 0)
+	if (!r && fsync(store->folder) < 0)
 		log_warn("templates: %s", strerror(errno));
-	template_store_add(store, template);
-	return 0;
+	return r;
 }
 
 static struct template **place_of(struct template_store *store, const char *name)

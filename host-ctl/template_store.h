@@ -32,12 +32,13 @@ int template_store_begin(
 /* Removes it. */
 void template_store_abandon(const struct template_store *store, const char *folder);
 /*
- * Writes template.json, brings all to the disk and gives the folder its name, in place of one that is there;
- * then it is the loaded one of that name. 0 or -errno: then the folder is still to be abandoned.
+ * Writes template.json, brings all to the disk and gives the folder its name, in place of one that is there.
+ * 0 or -errno: then the folder is still to be abandoned. It takes a while: for a worker. Of store it reads
+ * the folder only.
  */
 int template_store_commit(
-	struct template_store *store, const char *folder, int fd, struct template *template);
-/* Makes a template of the disk, loaded and sealed, the loaded one of its name. */
+	const struct template_store *store, const char *folder, int fd, const struct template *template);
+/* Makes one that is on the disk, loaded and sealed, the loaded one of its name. */
 void template_store_add(struct template_store *store, struct template *template);
 
 /* NULL: none is loaded under this name. */

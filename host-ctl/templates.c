@@ -55,7 +55,7 @@ bool templates_are_empty(const struct templates *templates)
 	for (unsigned int i = 0; i < templates->pool_count; i++)
 		if (!pool_is_empty(templates->pools[i].pool))
 			return false;
-	return !templates->job;
+	return !templates->job && standby_is_empty(templates->config.vm.standby);
 }
 
 static void pool_emptied(void *context)
@@ -110,6 +110,12 @@ struct templates *templates_create(const struct templates_config *config, struct
 	templates->context = context;
 	if (!add_pool(templates, TEMPLATE_BASE))
 		goto fail;
+	if (!config->cold && config->standby) {
+		templates->config.vm.standby =
+			standby_create(&templates->config.vm, config->standby, pool_emptied, templates);
+		if (!templates->config.vm.standby)
+			goto fail;
+	}
 	if (!config->cold && template_store_open(&templates->store, config->state_directory, error))
 		goto fail;
 	return templates;
@@ -124,6 +130,7 @@ void templates_destroy(struct templates *templates)
 		return;
 	for (unsigned int i = 0; i < templates->pool_count; i++)
 		pool_destroy(templates->pools[i].pool);
+	standby_destroy(templates->config.vm.standby);
 	template_store_close(&templates->store);
 	room_finish(&templates->room);
 	json_decref(templates->to_fetch);
@@ -191,7 +198,23 @@ static void job_output(void *context, bool is_stderr, const void *bytes, size_t 
 		templates->request.events->output(templates->request.context, is_stderr, bytes, length);
 }
 
-static const struct template_events job_events = {.output = job_output, .done = job_done};
+static bool job_has_room(void *context)
+{
+	const struct templates_request *request = &((const struct templates *)context)->request;
+
+	return !request->events || !request->events->has_room || request->events->has_room(request->context);
+}
+
+static void job_progress(void *context, enum template_phase phase, unsigned int command)
+{
+	const struct templates_request *request = &((const struct templates *)context)->request;
+
+	if (request->events && request->events->progress)
+		request->events->progress(request->context, phase, command);
+}
+
+static const struct template_events job_events = {
+	.output = job_output, .has_room = job_has_room, .progress = job_progress, .done = job_done};
 
 static int begin_job(struct templates *templates, const char *name, bool fetch, struct error *error)
 {
@@ -280,6 +303,8 @@ int templates_start(struct templates *templates)
 
 	if (templates->config.cold)
 		return pool_start(templates->pools[0].pool);
+	if (templates->config.vm.standby)
+		standby_start(templates->config.vm.standby);
 	templates->to_fetch = template_store_names(&templates->store);
 	fetch = base_is_right(templates);
 	if (begin_job(templates, TEMPLATE_BASE, fetch, &error)) {
@@ -295,6 +320,8 @@ void templates_stop(struct templates *templates)
 	if (templates->job)
 		template_job_cancel(templates->job, "the daemon is stopping");
 	/* Each reports when it is empty; the last one finds all so. */
+	if (templates->config.vm.standby)
+		standby_stop(templates->config.vm.standby);
 	for (unsigned int i = 0; i < templates->pool_count; i++)
 		pool_stop(templates->pools[i].pool);
 }
@@ -384,6 +411,12 @@ void templates_cancel(struct templates *templates, const void *context, const ch
 {
 	if (templates->job && templates->request.context == context)
 		template_job_cancel(templates->job, cause);
+}
+
+void templates_continue(struct templates *templates, const void *context)
+{
+	if (templates->job && templates->request.context == context)
+		template_job_continue(templates->job);
 }
 
 static struct named_pool *entry_of(struct templates *templates, const char *name)

@@ -14,6 +14,7 @@
 #define HOST_CTL_TEMPLATES_H
 
 #include "host-ctl/pool.h"
+#include "host-ctl/standby.h"
 #include "host-ctl/template_build.h"
 
 enum {
@@ -27,7 +28,7 @@ struct templates_config {
 	struct vm_config vm;
 	struct vm_source source; /* of base */
 	const char *kernel_smp;	 /* in place of its kernel for several processors */
-	unsigned int target, starts_max, queue_max, vms_max;
+	unsigned int target, starts_max, queue_max, vms_max, standby;
 	uint64_t reserve_bytes; /* as of room_init */
 };
 
@@ -71,6 +72,8 @@ int templates_build(
 	struct templates *templates, const struct templates_request *request, struct error *error);
 /* Ends the build that this context asked for: done is still called. */
 void templates_cancel(struct templates *templates, const void *context, const char *cause);
+/* There is room again for the output of that build. */
+void templates_continue(struct templates *templates, const void *context);
 /* 0, or -1 with *error set: not_found, or conflict: it is in use. */
 int templates_remove(struct templates *templates, const char *name, struct error *error);
 /* Each the caller's; NULL with *error set. */

@@ -24,6 +24,7 @@ static const struct {
 	const char *waits_for;
 	unsigned int next; /* legal transitions */
 } states[VM_STATE_COUNT] = {
+	[VM_STANDBY] = {"standby", "the vmm to be ready", TO(VM_LAUNCHED) | TO(VM_ENDING)},
 	[VM_LAUNCHED] = {"starting", "the vmm to answer on its control socket",
 		TO(VM_BOOTING) | TO(VM_ENDING)},
 	[VM_BOOTING] = {"starting", "the guest's agent to say hello", TO(VM_HELLO) | TO(VM_ENDING)},
@@ -115,6 +116,8 @@ void vm_destroy(struct vm *vm)
 	if (vm->group >= 0)
 		cgroup_remove(vm->config->cgroups, vm->id);
 	fd_close(&vm->group);
+	if (vm->seat)
+		*vm->seat = false;
 	free(vm);
 }
 
@@ -214,7 +217,9 @@ static void compose_cause(struct vm *vm, const siginfo_t *info)
 		describe_end(vm, info, vm->cause, sizeof vm->cause);
 	tail_format(&vm->tail, words, sizeof words);
 	cause_add_words(vm->cause, sizeof vm->cause, words, vm->said_reason);
-	cause_name_files(vm->cause, sizeof vm->cause, LAUNCH_FD_FIRST, names, sizeof names / sizeof *names);
+	/* What came later has no number of ours. */
+	cause_name_files(vm->cause, sizeof vm->cause, LAUNCH_FD_FIRST, names,
+		vm->seat ? 2 : sizeof names / sizeof *names);
 }
 
 void vm_process_ended(struct vm *vm)

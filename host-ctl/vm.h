@@ -14,6 +14,8 @@
  *       ▼
  *     freed
  *
+ * A process in standby (standby.h) is there before its VM: STANDBY ──vm_adopt──▶ LAUNCHED, or ENDING.
+ *
  * A clone (struct vm_source) goes the same way: after its restore the agent opens its stream again and
  * greets.
  *
@@ -70,9 +72,11 @@ enum {
 	 */
 	VM_PARK_MS = 100,
 	VM_STATE_FILE_MAX = 1024 * 1024, /* as the vmm has it */
+	VM_SLOTS = 257,			 /* of pools, and the one of builds */
 };
 
 enum vm_state {
+	VM_STANDBY,
 	VM_LAUNCHED,
 	VM_BOOTING,
 	VM_HELLO,
@@ -94,11 +98,12 @@ struct vm_config {
 	const char *vmm, *kvm;	      /* paths */
 	const char *serial_directory; /* NULL: no serial port */
 	const char *socket_directory; /* of control sockets */
-	uid_t uid_base;		      /* VM in slot n runs as uid_base + n */
+	uid_t uid_base; /* VM in slot n runs as uid_base + n; one from standby as uid_base + VM_SLOTS + m */
 	uint64_t boot_timeout_ms;
 	bool no_prefault; /* working sets are not used */
 	struct cgroup_tree *cgroups;
 	struct loop *loop;
+	struct standby *standby; /* NULL: none */
 };
 
 /* A file that the vmm is given open for reading. */
@@ -111,7 +116,7 @@ struct vm_file {
 struct vm_source {
 	struct vm_file kernel, initrd, image, state, memory;
 	struct vm_file working_set; /* of a clone; may be none */
-	const char *size; /* of a boot's memory, as the vmm takes it: "128M" */
+	const char *size;	    /* of a boot's memory, as the vmm takes it: "128M" */
 	uint64_t memory_bytes;
 	unsigned int cpus;
 	uint32_t cid;		 /* 0: one of its own */
@@ -127,6 +132,10 @@ struct vm_build {
 	void *context;
 	/* What a command wrote. */
 	void (*output)(void *context, bool is_stderr, const void *bytes, size_t length);
+	/* False: no output is taken until vm_build_continue. May be NULL. */
+	bool (*has_room)(void *context);
+	/* A command begins, the first is 1; 0: the last has ended, and it will be saved. May be NULL. */
+	void (*step)(void *context, unsigned int command);
 	/* Both files hold all of it. Then the VM ends. */
 	void (*saved)(void *context, uint64_t state_bytes, uint64_t memory_bytes);
 };
@@ -160,6 +169,9 @@ struct vm {
 	bool was_busy; /* a run had it */
 	bool killed;   /* by us, before it said how it ended */
 	bool retired;  /* by us, for no fault of its own */
+	bool blocked;  /* a build's output has no room */
+	bool ready;    /* in standby: it waits for what to restore */
+	bool *seat;    /* from standby: set to false when all is gone; NULL: it was not */
 	char cause[VM_CAUSE_MAX];
 
 	const struct vm_config *config;
@@ -194,6 +206,16 @@ struct vm_order {
 int vm_start(const struct vm_config *config, const struct vm_order *order, const struct vm_events *events,
 	void *context, struct vm **out, struct error *error);
 
+/*
+ * A vmm without a VM, under the uid of that number: *seat becomes false when nothing is left of it. As
+ * vm_start; when it is ready, vm->ready.
+ */
+int vm_stand_by(const struct vm_config *config, unsigned int user, bool *seat, const struct vm_events *events,
+	void *context, struct vm **out, struct error *error);
+/* Makes a ready one the clone of an order. 0; or -errno with *error set: it ends, as its former owner's. */
+int vm_adopt(struct vm *vm, const struct vm_order *order, const struct vm_events *events, void *context,
+	struct error *error);
+
 /* WARM to BUSY: the session's fd (vm->session) is the caller's to read and write until vm_release. */
 void vm_take(struct vm *vm, const struct vm_session_events *events, void *context);
 /* Which events of the session's fd are reported. 0 or -errno. */
@@ -215,6 +237,9 @@ void vm_end(struct vm *vm, const char *cause);
 
 /* The same, for no fault of its own. */
 void vm_retire(struct vm *vm, const char *cause);
+
+/* There is room again for a build's output. Takes any VM. */
+void vm_build_continue(struct vm *vm);
 
 /* How it ended, for people: what the vmm's exit status means and its last words. Final after `ended`. */
 const char *vm_cause(const struct vm *vm);

@@ -73,6 +73,9 @@ static void state_changed(struct vm *vm, const struct vmm_message *message)
 		text_copy_printable(vm->said_reason, sizeof vm->said_reason, message->text,
 			strnlen(message->text, sizeof message->text - 1));
 		vm_lose(vm, "the vmm said that the VM ended, but did not exit");
+	} else if (vm->state == VM_STANDBY) {
+		vm->ready = message->arg0 == VMM_STATE_STANDBY;
+		loop_set_timer(vm->timer, 0);
 	} else if (vm->state == VM_LAUNCHED) {
 		vm_move(vm, VM_BOOTING);
 	}
@@ -130,6 +133,15 @@ static void connected(struct vm *vm, const struct vmm_message *message, int fd)
 	}
 }
 
+/* Of a vmm that was in standby. When it could not, it says why on its standard error and ends. */
+static void restored(struct vm *vm, const struct vmm_message *message)
+{
+	if (vm->state != VM_LAUNCHED || message->sequence != vm->sequence)
+		vm_end(vm, "the vmm replied to what was not asked");
+	else if (message->status)
+		vm_lose(vm, "the vmm could not restore the guest, but did not exit");
+}
+
 static void handle_message(struct vm *vm, const struct vmm_message *message, int fd)
 {
 	switch (message->type) {
@@ -142,6 +154,10 @@ static void handle_message(struct vm *vm, const struct vmm_message *message, int
 		return;
 	case VMM_CONNECT | VMM_REPLY:
 		connected(vm, message, fd);
+		return;
+	case VMM_RESTORE | VMM_REPLY:
+		fd_close(&fd);
+		restored(vm, message);
 		return;
 	case VMM_PAUSE | VMM_REPLY:
 	case VMM_SAVE | VMM_REPLY:

@@ -23,6 +23,8 @@ static void ask(struct vm *vm, enum vmm_message_type type, const int *fds, size_
 void vm_park(struct vm *vm)
 {
 	vm_move(vm, VM_PARKING);
+	if (vm->build->step)
+		vm->build->step(vm->build->context, 0);
 	loop_set_timer(vm->timer, VM_PARK_MS * CLOCK_NS_PER_MS);
 }
 

@@ -15,6 +15,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 
 enum {
@@ -77,6 +78,8 @@ static int start_preparing(struct vm *vm)
 		status = send_command(vm, vm->build->commands[vm->prepared], NULL);
 	vm->prepared++;
 	vm_move(vm, VM_PREPARING);
+	if (vm->build->step)
+		vm->build->step(vm->build->context, vm->prepared);
 	loop_set_timer(vm->timer, vm->build->command_timeout_ms * CLOCK_NS_PER_MS);
 	return status;
 }
@@ -215,10 +218,45 @@ static bool take_frame(struct vm *vm, const struct frame *frame)
 	}
 }
 
-void vm_command_ready(struct vm *vm)
+/* Of a build whose output has no room nothing is read. */
+static bool block(struct vm *vm)
+{
+	const struct vm_build *build = vm->build;
+
+	vm->blocked = vm->state == VM_PREPARING && build->has_room && !build->has_room(build->context);
+	/* Edge-triggered and nothing asked for: a hang-up does not wake again and again. */
+	if (vm->blocked)
+		vm_watch_session(vm, EPOLLET);
+	return vm->blocked;
+}
+
+/* The time-out bounds what may come before the end. */
+static void take_buffered(struct vm *vm)
 {
 	struct frame frame;
-	int got = frame_reader_fill(&vm->session_reader, vm->session), status;
+	int status;
+
+	while (!block(vm)) {
+		status = frame_reader_next(&vm->session_reader, &frame);
+		if (status < 0)
+			malformed(vm, "frame");
+		if (status <= 0 || take_frame(vm, &frame))
+			return;
+	}
+}
+
+void vm_build_continue(struct vm *vm)
+{
+	if (!vm->blocked)
+		return;
+	take_buffered(vm);
+	if (vm->state == VM_PREPARING && !vm->blocked)
+		vm_watch_session(vm, EPOLLIN | EPOLLRDHUP);
+}
+
+void vm_command_ready(struct vm *vm)
+{
+	int got = vm->blocked ? -EAGAIN : frame_reader_fill(&vm->session_reader, vm->session);
 	char cause[VM_CAUSE_MAX], name[SHOWN_MAX + 32];
 
 	if (got == -EAGAIN)
@@ -229,10 +267,5 @@ void vm_command_ready(struct vm *vm)
 		vm_lose(vm, cause);
 		return;
 	}
-	/* The time-out bounds what may come before the end. */
-	while ((status = frame_reader_next(&vm->session_reader, &frame)) > 0)
-		if (take_frame(vm, &frame))
-			return;
-	if (status < 0)
-		malformed(vm, "frame");
+	take_buffered(vm);
 }

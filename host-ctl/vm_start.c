@@ -4,6 +4,7 @@
 #include "common/unix_socket.h"
 #include "host-ctl/clock.h"
 #include "host-ctl/launch.h"
+#include "host-ctl/standby.h"
 #include "host-ctl/vm_private.h"
 
 #include <errno.h>
@@ -17,7 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { LISTEN_BACKLOG = 4, PARCEL_ALWAYS = 5, PARCEL_MAX = 7 };
+enum { LISTEN_BACKLOG = 4, PARCEL_STANDBY = 2, PARCEL_ALWAYS = 5, PARCEL_MAX = 7 };
 
 /* What one start opens, only until the child has it. */
 struct parcel {
@@ -45,10 +46,9 @@ static int open_files(const struct vm *vm, struct parcel *parcel, struct error *
 	const struct vm_file *first = clone ? &source->state : &source->kernel;
 	const struct vm_file *second = clone ? &source->memory : &source->initrd;
 	char path[256];
-	int status = open_path(config->kvm, O_RDWR, "KVM device", &parcel->kvm, error);
+	int status;
 
-	if (!status)
-		status = open_path(first->path, O_RDONLY, clone ? "state" : "kernel", &parcel->first, error);
+	status = open_path(first->path, O_RDONLY, clone ? "state" : "kernel", &parcel->first, error);
 	if (!status)
 		status = open_path(
 			second->path, O_RDONLY, clone ? "memory" : "initrd", &parcel->second, error);
@@ -77,13 +77,18 @@ static int open_control(struct vm *vm, int *listener)
 	return vm->control < 0 ? vm->control : 0;
 }
 
-static int open_group(struct vm *vm, bool awaited)
+static struct cgroup_limits limits_of(const struct vm_source *source)
 {
-	const struct cgroup_limits limits = {
-		.memory_bytes = vm->source->memory_bytes + VM_MEMORY_OVERHEAD,
-		.cpu_quota_us = (vm->source->cpus + UINT64_C(1)) * VM_CPU_QUOTA_US,
+	return (struct cgroup_limits){
+		.memory_bytes = source->memory_bytes + VM_MEMORY_OVERHEAD,
+		.cpu_quota_us = (source->cpus + UINT64_C(1)) * VM_CPU_QUOTA_US,
 		.pids = VM_PIDS_MAX,
 	};
+}
+
+static int open_group(struct vm *vm, bool awaited)
+{
+	const struct cgroup_limits limits = limits_of(vm->source);
 
 	vm->group = cgroup_create(vm->config->cgroups, vm->id, &limits);
 	if (vm->group < 0)
@@ -147,12 +152,12 @@ static int add_sources(struct vm *vm)
 }
 
 /* The numbers follow the order of fds in launch, from LAUNCH_FD_FIRST. */
-static const char *const common_arguments[] = {
-	"--control", "fd:3", "--kvm", "fd:4", "--disk", "fd:7,ro", NULL};
+static const char *const first_arguments[] = {"--control", "fd:3", "--kvm", "fd:4", NULL};
+static const char *const standby_arguments[] = {"--standby", NULL};
+static const char *const image_arguments[] = {"--disk", "fd:7,ro", NULL};
 static const char *const boot_arguments[] = {"--kernel", "fd:5", "--initrd", "fd:6", NULL};
 static const char *const clone_arguments[] = {"--restore", "fd:5,memory=fd:6", NULL};
-static const char *const prefaulted_arguments[] = {
-	"--restore", "fd:5,memory=fd:6,working-set=fd:8", NULL};
+static const char *const prefaulted_arguments[] = {"--restore", "fd:5,memory=fd:6,working-set=fd:8", NULL};
 
 enum { ARGUMENTS_MAX = 24 };
 
@@ -181,7 +186,12 @@ static void make_arguments(const struct vm *vm, bool serial, struct arguments *a
 	*arguments = (struct arguments){.list = {vm->config->vmm}, .count = 1};
 	snprintf(arguments->cid, sizeof arguments->cid, "%u", source->cid ? source->cid : 3 + vm->slot);
 	snprintf(arguments->cpus, sizeof arguments->cpus, "%u", source->cpus);
-	add_list(arguments, common_arguments);
+	add_list(arguments, first_arguments);
+	if (vm->state == VM_STANDBY) {
+		add_list(arguments, standby_arguments);
+		return;
+	}
+	add_list(arguments, image_arguments);
 	add_pair(arguments, "--vsock-cid", arguments->cid);
 	if (serial)
 		add_pair(arguments, "--serial", vm_has_working_set(vm) ? "fd:9" : "fd:8");
@@ -195,11 +205,11 @@ static void make_arguments(const struct vm *vm, bool serial, struct arguments *a
 	add_pair(arguments, "--cpus", arguments->cpus);
 }
 
-static int launch(struct vm *vm, const struct parcel *parcel)
+static int launch(struct vm *vm, const struct parcel *parcel, unsigned int user)
 {
 	const struct vm_config *config = vm->config;
 	int fds[PARCEL_MAX] = {parcel->listener, parcel->kvm, parcel->first, parcel->second, parcel->image};
-	unsigned int count = PARCEL_ALWAYS;
+	unsigned int count = vm->state == VM_STANDBY ? PARCEL_STANDBY : PARCEL_ALWAYS;
 	struct arguments arguments;
 	struct launch request;
 
@@ -215,8 +225,8 @@ static int launch(struct vm *vm, const struct parcel *parcel)
 		.count = count,
 		.error_output = parcel->errors,
 		.cgroup = vm->group,
-		.uid = config->uid_base + vm->slot,
-		.gid = (gid_t)(config->uid_base + vm->slot),
+		.uid = config->uid_base + user,
+		.gid = (gid_t)(config->uid_base + user),
 		.files_max = VM_FILES_MAX,
 		.file_bytes_max = VM_SERIAL_MAX + (vm->build ? vm->source->memory_bytes : 0),
 	};
@@ -235,7 +245,7 @@ static void close_parcel(struct parcel *parcel)
 	fd_close(&parcel->errors);
 }
 
-static struct vm *create(const struct vm_config *config, const struct vm_order *order)
+static struct vm *create(const struct vm_config *config)
 {
 	struct vm *vm = calloc(1, sizeof *vm);
 	unsigned char random[6];
@@ -247,10 +257,6 @@ static struct vm *create(const struct vm_config *config, const struct vm_order *
 	snprintf(vm->id, sizeof vm->id, "vm-%02x%02x%02x%02x%02x%02x", random[0], random[1], random[2],
 		random[3], random[4], random[5]);
 	vm->config = config;
-	vm->source = order->source;
-	vm->build = order->build;
-	vm->slot = order->slot;
-	vm->state = VM_LAUNCHED;
 	vm->pidfd = vm->control = vm->agent = vm->session = vm->errors = vm->group = vm->group_events = -1;
 	return vm;
 }
@@ -276,41 +282,160 @@ static int watch_process(struct vm *vm)
 	return loop_set_timer(vm->timer, vm->config->boot_timeout_ms * CLOCK_NS_PER_MS);
 }
 
-int vm_start(const struct vm_config *config, const struct vm_order *order, const struct vm_events *events,
-	void *context, struct vm **out, struct error *error)
+/* All of it but the files that it is made from. */
+static int start_process(
+	struct vm *vm, struct parcel *parcel, unsigned int user, bool awaited, struct error *error)
 {
-	struct parcel parcel = {-1, -1, -1, -1, -1, -1, -1, -1};
-	struct vm *vm = create(config, order);
-	int status = vm ? 0 : -ENOMEM;
-	const char *step = "memory";
+	const char *step = "control socket";
+	int status = open_path(vm->config->kvm, O_RDWR, "KVM device", &parcel->kvm, error);
 
-	error->kind = ERROR_NONE;
 	if (!status)
-		status = open_files(vm, &parcel, error);
-	if (!status && (step = "control socket"))
-		status = open_control(vm, &parcel.listener);
+		status = open_control(vm, &parcel->listener);
 	if (!status && (step = "cgroup"))
-		status = open_group(vm, order->awaited);
+		status = open_group(vm, awaited);
 	if (!status && (step = "event sources"))
-		status = open_errors(vm, &parcel.errors);
+		status = open_errors(vm, &parcel->errors);
 	if (!status)
 		status = add_sources(vm);
 	if (!status && (step = "process")) {
-		vm->events = events;
-		vm->context = context;
 		vm->started_ns = clock_now();
-		status = launch(vm, &parcel);
+		status = launch(vm, parcel, user);
 	}
 	if (!status && (step = "event sources"))
 		status = watch_process(vm);
+	if (status && error->kind == ERROR_NONE)
+		error_set(error, ERROR_INTERNAL, "cannot make the VM's %s: %s", step, strerror(-status));
+	return status;
+}
+
+static void set_order(
+	struct vm *vm, const struct vm_order *order, const struct vm_events *events, void *context)
+{
+	vm->source = order->source;
+	vm->build = order->build;
+	vm->slot = order->slot;
+	vm->events = events;
+	vm->context = context;
+}
+
+static int start(const struct vm_config *config, const struct vm_order *order, const struct vm_events *events,
+	void *context, struct vm **out, struct error *error)
+{
+	struct parcel parcel = {-1, -1, -1, -1, -1, -1, -1, -1};
+	struct vm *vm = create(config);
+	int status;
+
+	if (!vm) {
+		error_set(error, ERROR_INTERNAL, "cannot make the VM's memory: %s", strerror(ENOMEM));
+		return -ENOMEM;
+	}
+	set_order(vm, order, events, context);
+	vm->state = VM_LAUNCHED;
+	status = open_files(vm, &parcel, error);
+	if (!status)
+		status = start_process(vm, &parcel, order->slot, order->awaited, error);
 	close_parcel(&parcel);
-	if (!status) {
+	if (status)
+		vm_destroy(vm);
+	else
+		*out = vm;
+	return status;
+}
+
+int vm_start(const struct vm_config *config, const struct vm_order *order, const struct vm_events *events,
+	void *context, struct vm **out, struct error *error)
+{
+	bool clone = vm_source_is_clone(order->source) && !config->serial_directory;
+	struct vm *vm = clone ? standby_take(config->standby) : NULL;
+
+	error->kind = ERROR_NONE;
+	if (vm && vm_adopt(vm, order, events, context, error) == 0) {
 		*out = vm;
 		return 0;
 	}
-	if (error->kind == ERROR_NONE)
-		error_set(error, ERROR_INTERNAL, "cannot make the VM's %s: %s", step, strerror(-status));
-	if (vm)
+	error->kind = ERROR_NONE;
+	return start(config, order, events, context, out, error);
+}
+
+/* --- standby --- */
+
+/* What it is before it is anything. */
+static const struct vm_source nothing = {.cpus = 1};
+
+int vm_stand_by(const struct vm_config *config, unsigned int user, bool *seat, const struct vm_events *events,
+	void *context, struct vm **out, struct error *error)
+{
+	const struct vm_order order = {.source = &nothing};
+	struct parcel parcel = {-1, -1, -1, -1, -1, -1, -1, -1};
+	struct vm *vm = create(config);
+	int status;
+
+	error->kind = ERROR_NONE;
+	if (!vm) {
+		error_set(error, ERROR_INTERNAL, "cannot make the VM's memory: %s", strerror(ENOMEM));
+		return -ENOMEM;
+	}
+	set_order(vm, &order, events, context);
+	vm->state = VM_STANDBY;
+	status = start_process(vm, &parcel, user, false, error);
+	close_parcel(&parcel);
+	if (status) {
 		vm_destroy(vm);
+		return status;
+	}
+	vm->seat = seat;
+	*out = vm;
+	return 0;
+}
+
+static int send_order(struct vm *vm, const struct vm_source *source, const struct parcel *parcel)
+{
+	struct vmm_message message = {.type = VMM_RESTORE,
+		.sequence = ++vm->sequence,
+		.arg0 = source->cid,
+		.arg2 = 1 /* the image is read-only */};
+	int fds[PARCEL_MAX];
+	unsigned int count = 0;
+
+	fds[count++] = parcel->first;
+	fds[count++] = parcel->second;
+	if (parcel->working_set >= 0) {
+		message.arg1 = VMM_RESTORE_WORKING_SET;
+		fds[count++] = parcel->working_set;
+	}
+	fds[count++] = parcel->image;
+	return io_send_fds(vm->control, &message, sizeof message, fds, count);
+}
+
+int vm_adopt(struct vm *vm, const struct vm_order *order, const struct vm_events *events, void *context,
+	struct error *error)
+{
+	const struct vm_events *former = vm->events;
+	const struct cgroup_limits limits = limits_of(order->source);
+	struct parcel parcel = {-1, -1, -1, -1, -1, -1, -1, -1};
+	void *former_context = vm->context;
+	int status;
+
+	set_order(vm, order, events, context);
+	vm->started_ns = clock_now();
+	status = open_files(vm, &parcel, error);
+	if (!status)
+		status = cgroup_set_limits(vm->config->cgroups, vm->group, &limits);
+	if (!status && order->awaited)
+		status = cgroup_set_weight(vm->config->cgroups, vm->group, VM_WEIGHT);
+	if (!status)
+		status = send_order(vm, order->source, &parcel);
+	close_parcel(&parcel);
+	if (!status) {
+		vm_move(vm, VM_LAUNCHED);
+		loop_set_timer(vm->timer, vm->config->boot_timeout_ms * CLOCK_NS_PER_MS);
+		return 0;
+	}
+	if (error->kind == ERROR_NONE)
+		error_set(error, ERROR_INTERNAL, "cannot use a vmm in standby: %s", strerror(-status));
+	vm->source = &nothing;
+	vm->events = former;
+	vm->context = former_context;
+	vm_end(vm, error->message);
 	return status;
 }

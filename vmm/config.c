@@ -148,7 +148,8 @@ static int check_whole(struct config *config, const unsigned *counts, char *erro
 {
 	char line[CONFIG_CMDLINE_MAX], memory[CONFIG_SIZE_TEXT];
 
-	if (config_check_restore(config, counts, error) < 0)
+	if (config_check_standby(config, counts, error) < 0 ||
+		config_check_restore(config, counts, error) < 0)
 		return -EINVAL;
 	if (config->kernel == NULL && !config->restore.wanted)
 		return config_refuse(

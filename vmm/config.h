@@ -61,6 +61,7 @@ struct config {
 	enum config_action action;     /* when not CONFIG_RUN, nothing else counts */
 	struct config_restore restore; /* in place of kernel, initrd and cmdline */
 	bool paused;
+	bool standby;	     /* the control socket tells what to restore: vm_stand_by completes all of this */
 	const char *kernel;  /* NULL: restore */
 	const char *initrd;  /* NULL: none */
 	const char *cmdline; /* the user's part; NULL: none. See config_kernel_cmdline */

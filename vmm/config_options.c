@@ -314,6 +314,16 @@ static int take_paused(
 	return 0;
 }
 
+static int take_standby(
+	const struct config_option *option, struct config *config, const char *value, char *error)
+{
+	(void)option;
+	(void)value;
+	(void)error;
+	config->standby = true;
+	return 0;
+}
+
 const struct config_option config_options[CONFIG_OPTION_COUNT] = {
 	{.name = "kernel",
 		.value = "PATH|fd:N",
@@ -324,11 +334,16 @@ const struct config_option config_options[CONFIG_OPTION_COUNT] = {
 		.value = "DIR|STATE,memory=MEMORY",
 		.most = 1,
 		.take = config_take_restore,
-		.text = "a snapshot in place of a kernel: two files, and ,working-set=FILE: pages to have at once"},
+		.text = "a snapshot in place of a kernel: two files, and ,working-set=FILE: pages to have at "
+			"once"},
 	{.name = "paused",
 		.most = 1,
 		.take = take_paused,
 		.text = "the guest stands at first, until the control socket resumes it"},
+	{.name = "standby",
+		.most = 1,
+		.take = take_standby,
+		.text = "no kernel yet: the control socket tells what to restore, and hands it over"},
 	{.name = "initrd",
 		.value = "PATH|fd:N",
 		.most = 1,

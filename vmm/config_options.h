@@ -19,7 +19,7 @@
 /* A device without a tree: size, address, IRQ (Documentation/admin-guide/kernel-parameters.txt). */
 #define CONFIG_CMDLINE_DEVICE "virtio_mmio.device"
 
-enum { CONFIG_OPTION_COUNT = 20, CONFIG_SIZE_TEXT = 24 };
+enum { CONFIG_OPTION_COUNT = 21, CONFIG_SIZE_TEXT = 24 };
 
 /* What the limits of an option mean. */
 enum config_kind {
@@ -59,6 +59,7 @@ int config_take_restore(
 	const struct config_option *option, struct config *config, const char *value, char *error);
 /* counts: how often each option was given. 0, or -EINVAL with the sentence. */
 int config_check_restore(struct config *config, const unsigned *counts, char *error);
+int config_check_standby(struct config *config, const unsigned *counts, char *error);
 
 /* True when the option of that name was given. */
 bool config_was_given(const char *name, const unsigned *counts);

@@ -88,3 +88,24 @@ int config_check_restore(struct config *config, const unsigned *counts, char *er
 		config->cpus = 0;
 	return 0;
 }
+
+/* From then on it is as if --restore had been given, but for the files. */
+int config_check_standby(struct config *config, const unsigned *counts, char *error)
+{
+	static const char *const names[] = {"kernel", "restore", "initrd", "cmdline", "boot", "disk", "net",
+		"vsock", "vsock-cid", "mem", "cpus", "balloon"};
+
+	if (!config->standby)
+		return 0;
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		if (config_was_given(names[i], counts))
+			return config_refuse(error,
+				"--%s does not go with --standby, which is told later what to be; leave it "
+				"out",
+				names[i]);
+	if (config->control == NULL)
+		return config_refuse(
+			error, "--standby: nobody could tell what to restore; add --control PATH");
+	config->restore.wanted = true;
+	return 0;
+}

@@ -13,7 +13,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { FDS_MAX = 2 }; /* that a request may bring */
+enum { FDS_MAX = VMM_RESTORE_FDS_MAX }; /* that a request may bring */
 
 /* A request that was accepted and not answered yet. */
 struct pending {
@@ -41,10 +41,8 @@ static void keep_spare(struct control *control)
 		control->spare = fcntl(control->listener, F_DUPFD_CLOEXEC, 0);
 }
 
-static void drop_peer(struct control *control)
+static void close_peer(struct control *control)
 {
-	if (control->peer < 0)
-		return;
 	loop_remove(control->peer_source);
 	control->peer_source = NULL;
 	fd_close(&control->peer);
@@ -55,6 +53,15 @@ static void drop_peer(struct control *control)
 	}
 	if (control->listener_source)
 		loop_set_events(control->listener_source, EPOLLIN);
+}
+
+static void drop_peer(struct control *control)
+{
+	if (control->peer < 0)
+		return;
+	close_peer(control);
+	if (control->ops->left)
+		control->ops->left(control->context);
 }
 
 /* To the peer, if there is one and it reads. */
@@ -223,6 +230,25 @@ static void serve_save(struct control *control, const struct vmm_message *reques
 	send_message(control, &message, -1);
 }
 
+static int serve_restore(struct control *control, const struct vmm_message *request, int *fds)
+{
+	struct pending *pending = control->ops->restore ? reserve_pending(control, request, -1) : NULL;
+	unsigned count = 0;
+	int r = pending ? 0 : control->ops->restore ? -EBUSY : -EALREADY;
+
+	while (count < FDS_MAX && fds[count] >= 0)
+		count++;
+	if (r == 0)
+		r = control->ops->restore(control->context, request, fds, count, finish_pending, pending);
+	if (r == 0)
+		return 0;
+	if (pending)
+		release_pending(pending);
+	for (unsigned i = 0; i < count; i++)
+		fd_close(&fds[i]);
+	return r;
+}
+
 static bool fds_fit(uint32_t type, size_t fds)
 {
 	switch (type) {
@@ -230,6 +256,8 @@ static bool fds_fit(uint32_t type, size_t fds)
 		return fds <= 1;
 	case VMM_SAVE:
 		return fds == 2;
+	case VMM_RESTORE:
+		return fds >= 2;
 	default:
 		return fds == 0;
 	}
@@ -283,6 +311,11 @@ static void serve(struct control *control, const struct vmm_message *request, in
 	case VMM_SAVE:
 		serve_save(control, request, fds);
 		break;
+	case VMM_RESTORE:
+		r = serve_restore(control, request, fds);
+		if (r < 0)
+			reply(control, request->type, request->sequence, r, -1);
+		break;
 	default:
 		refuse(control, request);
 	}
@@ -292,11 +325,14 @@ static void handle_peer(void *context, uint32_t events)
 {
 	struct control *control = context;
 	struct vmm_message request = {0};
-	int fds[FDS_MAX] = {-1, -1};
+	int fds[FDS_MAX];
 	size_t count = FDS_MAX;
-	ssize_t n = io_receive_fds(control->peer, &request, sizeof(request), fds, &count);
+	ssize_t n;
 
 	(void)events;
+	for (unsigned i = 0; i < FDS_MAX; i++)
+		fds[i] = -1;
+	n = io_receive_fds(control->peer, &request, sizeof(request), fds, &count);
 	if (n == -EAGAIN)
 		return;
 	if (n > 0 && is_valid(&request, n, count)) {
@@ -437,7 +473,8 @@ void control_destroy(struct control *control)
 {
 	if (!control)
 		return;
-	drop_peer(control);
+	if (control->peer >= 0)
+		close_peer(control);
 	loop_remove(control->listener_source);
 	fd_close(&control->listener);
 	fd_close(&control->spare);
@@ -445,6 +482,12 @@ void control_destroy(struct control *control)
 		unlink(control->path);
 	free(control->path);
 	free(control);
+}
+
+void control_set_ops(struct control *control, const struct control_ops *ops, void *context)
+{
+	control->ops = ops;
+	control->context = context;
 }
 
 void control_state_changed(struct control *control)

@@ -43,6 +43,14 @@ struct control_ops {
 	 */
 	int (*save)(void *context, int state, int memory, uint64_t *state_bytes, uint64_t *memory_bytes,
 		char *why);
+	/*
+	 * Takes fds over on 0, count of them; then done will be called. Or -errno. NULL: it is not in
+	 * standby.
+	 */
+	int (*restore)(void *context, const struct vmm_message *request, const int *fds, unsigned count,
+		control_done_fn done, void *done_context);
+	/* The peer is gone. NULL: no matter. */
+	void (*left)(void *context);
 };
 
 struct control;
@@ -57,6 +65,9 @@ int control_create(const char *path, struct loop *loop, const struct control_ops
 /* Takes NULL. Unlinks a path that was made. Requests that wait are forgotten: done must not be called later.
  */
 void control_destroy(struct control *control);
+
+/* What is asked from now on goes there. */
+void control_set_ops(struct control *control, const struct control_ops *ops, void *context);
 
 /* Tells the peer, if there is one, of the VM's present state. */
 void control_state_changed(struct control *control);

@@ -6,6 +6,7 @@
 #include "vmm/files.h"
 #include "vmm/vm.h"
 #include "vmm/vm_snapshot.h"
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -22,23 +23,39 @@ static int print_text(const struct config *config)
 	return io_write_all(STDOUT_FILENO, text, strlen(text)) < 0 ? VMM_END_SETUP : 0;
 }
 
-static int run(struct config *config)
+/* *vm: NULL, or one in standby, which is gone after an error. 0 or -errno, logged. */
+static int set_up(struct config *config, struct files *files, struct vm **vm)
 {
 	char error[FILES_ERROR_MAX];
-	struct files files;
 	struct vm_snapshot *snapshot = NULL;
-	struct vm *vm = NULL;
-	int status = VMM_END_SETUP, r = 0;
+	int r = files_open(config, files, error);
 
-	if (files_open(config, &files, error) < 0) {
+	if (r < 0)
 		log_error("%s", error);
-		return VMM_END_SETUP;
-	}
-	if (config->restore.wanted)
-		r = vm_snapshot_open(config, &files, &snapshot);
+	else if (*vm)
+		vm_standby_name_files(config);
+	if (r == 0 && config->restore.wanted)
+		r = vm_snapshot_open(config, files, &snapshot);
 	if (r == 0)
-		r = vm_create(config, &files, snapshot, &vm);
+		r = vm_create(config, files, snapshot, vm);
 	vm_snapshot_close(snapshot);
+	if (r < 0 && *vm) {
+		vm_answer(*vm, r);
+		vm_destroy(*vm);
+		*vm = NULL;
+	}
+	return r;
+}
+
+static int run(struct config *config)
+{
+	struct files files;
+	struct vm *vm = NULL;
+	int status = VMM_END_SETUP, r = config->standby ? vm_stand_by(config, &vm) : 0;
+
+	if (r < 0)
+		return r == -ECANCELED ? VMM_END_KILLED : VMM_END_SETUP;
+	r = set_up(config, &files, &vm);
 	if (r == 0)
 		status = (int)vm_run(vm);
 	vm_destroy(vm);

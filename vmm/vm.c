@@ -21,8 +21,12 @@ static int fail_step(const char *what, int r)
 	return r;
 }
 
+/* What a VM in standby has already is not made again: here, and in the steps for KVM and the control socket.
+ */
 static int set_up_loop(struct vm *vm)
 {
+	if (vm->loop)
+		return 0;
 	vm->loop = loop_create();
 	vm->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	vm->halt = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -65,7 +69,7 @@ static int prefault_working_set(struct vm *vm)
 static int open_kvm(struct vm *vm)
 {
 	char error[KVM_ERROR_MAX];
-	int r = kvm_open(vm->config->kvm, &vm->kvm, error);
+	int r = vm->kvm.fd >= 0 ? 0 : kvm_open(vm->config->kvm, &vm->kvm, error);
 
 	if (r < 0)
 		log_error("%s", error);
@@ -97,6 +101,8 @@ static int ask_features(struct vm *vm)
 
 static int create_vm(struct vm *vm)
 {
+	if (vm->fd >= 0)
+		return 0;
 	vm->fd = kvm_create_vm(&vm->kvm);
 	return vm->fd < 0 ? fail_step("KVM_CREATE_VM", vm->fd) : 0;
 }
@@ -284,10 +290,10 @@ static int restore_cpus(struct vm *vm)
 	return vm->snapshot ? vm_restore_cpus(vm) : 0;
 }
 
-static int open_control(struct vm *vm)
+static int open_control_for(struct vm *vm, const struct control_ops *ops)
 {
 	const char *path = vm->config->control;
-	int r = path ? control_create(path, vm->loop, &vm_control_ops, vm, &vm->control) : 0;
+	int r = path ? control_create(path, vm->loop, ops, vm, &vm->control) : 0;
 
 	switch (r) {
 	case 0:
@@ -306,6 +312,14 @@ static int open_control(struct vm *vm)
 		log_error("--control %s cannot be used: %s; give another path", path, strerror(-r));
 	}
 	return r;
+}
+
+static int open_control(struct vm *vm)
+{
+	if (!vm->control)
+		return open_control_for(vm, &vm_control_ops);
+	control_set_ops(vm->control, &vm_control_ops, vm);
+	return 0;
 }
 
 static int open_stats(struct vm *vm)
@@ -357,10 +371,9 @@ static void wake_loop(void *context)
 	eventfd_write(vm->wake, 1);
 }
 
-static void init(struct vm *vm, const struct config *config, struct files *files)
+static void init(struct vm *vm, const struct config *config)
 {
 	vm->config = config;
-	vm->files = files;
 	stats_note(&vm->stats, STATS_PROCESS);
 	vm->wake = vm->halt = vm->fd = vm->kvm.fd = -1;
 	vm->ends = (struct ends){.end = end_by_guest, .context = vm};
@@ -381,12 +394,14 @@ static void init(struct vm *vm, const struct config *config, struct files *files
 int vm_create(const struct config *config, struct files *files, struct vm_snapshot *snapshot, struct vm **out)
 {
 	struct boot_state entry;
-	struct vm *vm = calloc(1, sizeof(*vm));
+	struct vm *vm = *out ? *out : calloc(1, sizeof(*vm));
 	int r = 0;
 
 	if (!vm)
 		return fail_step("cannot make a VM", -ENOMEM);
-	init(vm, config, files);
+	if (!*out)
+		init(vm, config);
+	vm->files = files;
 	vm->entry = &entry;
 	vm->snapshot = snapshot;
 	for (size_t i = 0; r == 0 && i < sizeof(steps) / sizeof(steps[0]); i++) {
@@ -398,9 +413,40 @@ int vm_create(const struct config *config, struct files *files, struct vm_snapsh
 	if (r < 0)
 		goto fail;
 	stats_note(&vm->stats, STATS_SET_UP);
+	vm_answer(vm, 0);
 	*out = vm;
 	return 0;
 fail:
+	vm_answer(vm, r);
+	vm_destroy(vm);
+	*out = NULL;
+	return r;
+}
+
+int vm_prepare(const struct config *config, const struct control_ops *ops, struct vm_standby *standby,
+	struct vm **out)
+{
+	struct vm *vm = calloc(1, sizeof(*vm));
+	int r;
+
+	if (!vm)
+		return fail_step("cannot make a VM", -ENOMEM);
+	init(vm, config);
+	vm->state = VMM_STATE_STANDBY;
+	r = set_up_loop(vm);
+	if (r == 0)
+		r = open_kvm(vm);
+	if (r == 0)
+		r = create_vm(vm);
+	/* From here on it is asked. */
+	vm->standby = standby;
+	if (r == 0)
+		r = open_control_for(vm, ops);
+	if (r == 0) {
+		*out = vm;
+		return 0;
+	}
+	vm->standby = NULL;
 	vm_destroy(vm);
 	return r;
 }
@@ -426,5 +472,6 @@ void vm_destroy(struct vm *vm)
 	bus_finish(&vm->ports);
 	bus_finish(&vm->mmio);
 	pthread_mutex_destroy(&vm->end_lock);
+	free(vm->standby);
 	free(vm);
 }

@@ -35,6 +35,7 @@ struct boot_state;
 struct virtio_device;
 struct vm;
 struct vm_snapshot;
+struct vm_standby;
 
 /* A device, its transport and its line. */
 struct vm_device {
@@ -74,6 +75,7 @@ struct vm {
 	unsigned vcpu_count;
 	struct boot_state *entry;     /* how the first vCPU starts; during set-up only */
 	struct vm_snapshot *snapshot; /* in its place; during set-up only */
+	struct vm_standby *standby;   /* how it came to be restored; NULL: by the command line */
 	bool asleep;		      /* restored, and its devices have not been woken yet */
 	struct control *control;
 
@@ -91,7 +93,8 @@ struct vm {
  * Sets up everything, in the order of the table in vm.c; no guest instruction runs. config and files must
  * outlive it; fds that were handed on are set to -1 in files. 0, or -errno after one line on standard error
  * that says what was refused and how to mend it. snapshot: what it is restored from, by which config has been
- * completed (vm_snapshot.h); NULL: it boots.
+ * completed (vm_snapshot.h); NULL: it boots. *out: NULL, or what vm_stand_by made, which is gone after an
+ * error, when that is answered.
  */
 int vm_create(
 	const struct config *config, struct files *files, struct vm_snapshot *snapshot, struct vm **out);
@@ -99,6 +102,23 @@ int vm_create(
 enum vmm_end vm_run(struct vm *vm);
 /* Takes NULL. */
 void vm_destroy(struct vm *vm);
+
+/*
+ * The steps that need no more than /dev/kvm and the control socket, which is served by ops. standby becomes
+ * the VM's on 0; -errno, logged.
+ */
+int vm_prepare(const struct config *config, const struct control_ops *ops, struct vm_standby *standby,
+	struct vm **out);
+/*
+ * vm_standby.c: waits until the control socket says what to restore, and completes config by it, with files
+ * as fd:N. 0, or -errno after one line on standard error: -ECANCELED: it was ended, or left alone; then the
+ * status is VMM_END_KILLED.
+ */
+int vm_stand_by(struct config *config, struct vm **out);
+/* Names for people in place of the numbers, when the files are open. */
+void vm_standby_name_files(struct config *config);
+/* Answers the order, once; without one it does nothing. */
+void vm_answer(struct vm *vm, int status);
 
 /* The VM ends now; only the first call counts. Any thread. */
 void vm_end(struct vm *vm, enum vmm_end end, const char *reason);

@@ -60,8 +60,9 @@ void vm_snapshot_close(struct vm_snapshot *snapshot);
 
 /*
  * Steps of vm_create, for a VM with a snapshot. 0, or -errno after one line on standard error.
- * map: the memory. prefault: pages of it that are needed at once. compare: this host's processor and KVM. ioapic and serial: after they are made. devices:
- * when all are there. cpus: last, for time goes on from here.
+ * map: the memory. prefault: pages of it that are needed at once. compare: this host's processor and KVM.
+ * ioapic and serial: after they are made. devices: when all are there. cpus: last, for time goes on from
+ * here.
  */
 int vm_restore_memory(struct vm *vm);
 int vm_restore_working_set(struct vm *vm);

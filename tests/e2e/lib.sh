@@ -12,11 +12,14 @@ export TINDERBOX_SOCKET=$runtime/host-ctl.sock
 serve_pid=
 
 # What the daemon is started with; a suite may change them before start_serve.
+# A clone out of standby does not have --restore on its command line, by which suites tell clones from boots.
+serve_standby=0
 # Copies: the vmm's processes are known by its path, and nothing is read through the lab's network file system.
 serve_vmm=$scratch/vmm
 serve_kernel=$scratch/vmlinux
 serve_initrd=$scratch/initramfs.cpio
 serve_image=$scratch/base.erofs
+serve_wait=300 # seconds for its pool to be full
 cp "$BUILD/vmm/vmm" "$serve_vmm"
 cp "$BUILD/kernel/vmlinux-up" "$serve_kernel"
 cp "$BUILD/images/initramfs.cpio" "$BUILD/images/base.erofs" "$scratch/"
@@ -37,7 +40,7 @@ launch_serve() {
 	mkdir -p "$runtime"
 	"$hostctl" serve --socket "$TINDERBOX_SOCKET" --runtime-dir "$runtime" --state-dir "$scratch/state" --vmm "$serve_vmm" \
 		--kernel "$serve_kernel" --initrd "$serve_initrd" --image "$serve_image" \
-		--ready-fd 9 "$@" 9<>"$scratch/ready" >>"$scratch/serve.log" 2>&1 &
+		--ready-fd 9 --standby "$serve_standby" "$@" 9<>"$scratch/ready" >>"$scratch/serve.log" 2>&1 &
 	serve_pid=$!
 }
 
@@ -45,7 +48,7 @@ start_serve() {
 	local byte
 	launch_serve "$@"
 	# End of file, and so failure, when the daemon ends before it is ready.
-	if ! IFS= read -r -d '' -n 1 -t 300 byte <"$scratch/ready" || [ -z "$byte" ]; then
+	if ! IFS= read -r -d '' -n 1 -t "$serve_wait" byte <"$scratch/ready" || [ -z "$byte" ]; then
 		echo "# the daemon did not become ready:"
 		sed 's/^/# /' "$scratch/serve.log"
 		return 1

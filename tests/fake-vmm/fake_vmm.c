@@ -230,6 +230,25 @@ static void take_identity(struct fake *fake)
 
 /* --- life --- */
 
+/* Says that it waits, and is told what to restore: the state, and what a clone has. */
+static int stand_by(struct fake *fake)
+{
+	struct vmm_message order;
+	int fds[IO_FDS_MAX];
+	size_t count = IO_FDS_MAX;
+
+	say(fake, (struct vmm_message){.type = VMM_EVENT_STATE, .arg0 = VMM_STATE_STANDBY}, -1);
+	if (io_receive_fds(fake->control, &order, sizeof order, fds, &count) != sizeof order)
+		exit(VMM_END_KILLED);
+	if (order.type != VMM_RESTORE || order.arg0 < 3 || order.arg2 != 1 ||
+		count != (order.arg1 & VMM_RESTORE_WORKING_SET ? 4 : 3))
+		fake_fail("another order");
+	order.type |= VMM_REPLY;
+	order.arg0 = order.arg1 = order.arg2 = 0;
+	say(fake, order, -1);
+	return fds[0];
+}
+
 /* Maps the memory as a vmm does, reads its first page and writes that of save(). */
 static void touch_memory(const char *argument)
 {
@@ -243,6 +262,14 @@ static void touch_memory(const char *argument)
 		fake_fail("mapping the memory");
 	(void)pages[READ * PAGE];
 	pages[WRITTEN * PAGE] = 1;
+}
+
+static bool has_option(int argc, char **argv, const char *name)
+{
+	for (int i = 1; i < argc; i++)
+		if (!strcmp(argv[i], name))
+			return true;
+	return false;
 }
 
 static const char *option_value(int argc, char **argv, const char *name)
@@ -400,18 +427,20 @@ int main(int argc, char **argv)
 		.listener = option_fd(argc, argv, "--control")};
 	struct pollfd wait = {.fd = fake.listener, .events = POLLIN};
 
-	fake.restored = fake.kernel >= 0;
-	if (!fake.restored)
-		fake.kernel = option_fd(argc, argv, "--kernel");
-	if (io_pread_full(fake.kernel, fake.script, sizeof fake.script - 1, 0) < 0)
-		fake_fail("script");
 	/* A test that fails does not leave it for ever. */
 	alarm(LIFE_SECONDS);
 	poll(&wait, 1, -1);
 	fake.control = accept(fake.listener, NULL, NULL);
 	if (fake.control < 0)
 		fake_fail("accept");
-	if (fake.restored && fake_told(&fake, "touch"))
+	if (has_option(argc, argv, "--standby"))
+		fake.kernel = stand_by(&fake);
+	fake.restored = fake.kernel >= 0;
+	if (!fake.restored)
+		fake.kernel = option_fd(argc, argv, "--kernel");
+	if (io_pread_full(fake.kernel, fake.script, sizeof fake.script - 1, 0) < 0)
+		fake_fail("script");
+	if (fake.restored && fake_told(&fake, "touch") && !has_option(argc, argv, "--standby"))
 		touch_memory(option_value(argc, argv, "--restore"));
 	if (fake_told(&fake, "calls"))
 		try_calls();

@@ -119,13 +119,41 @@ static int on_balloon(void *context, uint64_t target, struct balloon_status *sta
 	return fuzz_one_in(fuzz->input, 2) ? -EINVAL : 0;
 }
 
+static int on_save(
+	void *context, int state, int memory, uint64_t *state_bytes, uint64_t *memory_bytes, char *why)
+{
+	struct fuzz *fuzz = context;
+
+	FUZZ_ASSERT(state >= 0 && memory >= 0);
+	fuzz->heard++;
+	*state_bytes = *memory_bytes = 1;
+	why[0] = '\0';
+	return fuzz_one_in(fuzz->input, 2) ? -EBUSY : 0;
+}
+
+static int on_restore(void *context, const struct vmm_message *request, const int *fds, unsigned count,
+	control_done_fn done, void *done_context)
+{
+	struct fuzz *fuzz = context;
+
+	FUZZ_ASSERT(request->type == VMM_RESTORE && count >= 2 && count <= VMM_RESTORE_FDS_MAX);
+	fuzz->heard++;
+	if (fuzz_one_in(fuzz->input, 2))
+		return -EALREADY;
+	for (unsigned i = 0; i < count; i++)
+		close(fds[i]);
+	return wait_for(fuzz, done, done_context, -1);
+}
+
 static const struct control_ops ops = {.status = on_status,
 	.pause = on_pause,
 	.resume = on_resume,
 	.kill = on_kill,
 	.connect = on_connect,
 	.net = on_net,
-	.balloon = on_balloon};
+	.balloon = on_balloon,
+	.save = on_save,
+	.restore = on_restore};
 
 static void finish_waiter(struct fuzz *fuzz, unsigned which, int status)
 {
@@ -215,6 +243,10 @@ static bool is_valid(const struct vmm_message *message, size_t length, size_t fd
 		return false;
 	if (message->type == VMM_NET)
 		return fds <= 1;
+	if (message->type == VMM_SAVE)
+		return fds == 2;
+	if (message->type == VMM_RESTORE)
+		return fds >= 2 && fds <= VMM_RESTORE_FDS_MAX;
 	return fds == 0 && message->type >= VMM_CONNECT && message->type <= VMM_BALLOON;
 }
 
@@ -235,17 +267,32 @@ static void send_to_control(struct fuzz *fuzz, const void *data, size_t length, 
 	fuzz->request_count++;
 }
 
+static size_t fds_of(const struct vmm_message *message, uint8_t choice)
+{
+	switch (message->type) {
+	case VMM_NET:
+		return (choice >> 6) & 1;
+	case VMM_SAVE:
+		return 2;
+	case VMM_RESTORE:
+		return 2 + ((choice >> 6) & 1);
+	default:
+		return 0;
+	}
+}
+
 static void step_request(struct fuzz *fuzz, uint32_t sequence)
 {
 	static const uint32_t types[] = {
-		VMM_CONNECT, VMM_PAUSE, VMM_RESUME, VMM_STATUS, VMM_KILL, VMM_NET, VMM_BALLOON, VMM_CONNECT};
+		VMM_CONNECT, VMM_PAUSE, VMM_RESUME, VMM_STATUS, VMM_SAVE, VMM_NET, VMM_BALLOON, VMM_RESTORE};
 	uint8_t choice = fuzz_u8(fuzz->input);
 	struct vmm_message message = {.type = types[choice & 7], .sequence = sequence, .arg0 = choice >> 7};
 
 	if (choice & 8)
 		message.arg0 = fuzz_u64(fuzz->input);
-	/* Only these take one. */
-	send_to_control(fuzz, &message, sizeof(message), message.type == VMM_NET ? (choice >> 6) & 1 : 0);
+	if (message.type == VMM_SAVE && choice & 64)
+		message.type = VMM_KILL;
+	send_to_control(fuzz, &message, sizeof(message), fds_of(&message, choice));
 }
 
 /* A message that is wrong somewhere. */

@@ -125,6 +125,16 @@ $(MACHINE_DIR)/snapshot: $(BUILD)/san/tests/machine/snapshot.o $(BUILD)/san/test
 CHECK_NEEDS += $(MACHINE_DIR)/snapshot
 machine-tests: $(MACHINE_DIR)/snapshot
 
+# Working sets, and a vmm in standby.
+LINT_SRCS += tests/machine/standby.c
+$(MACHINE_DIR)/standby: $(BUILD)/san/tests/machine/standby.o $(BUILD)/san/tests/machine/snapshot_vm.o \
+		$(BUILD)/san/tests/machine/machine.o $(COMMON_SRCS:%.c=$(BUILD)/san/%.o)
+	@mkdir -p $(@D)
+	@echo "  LD $@"
+	@$(CC) $(SAN_LDFLAGS) -o $@ $^
+CHECK_NEEDS += $(MACHINE_DIR)/standby
+machine-tests: $(MACHINE_DIR)/standby
+
 # And of Linux that works meanwhile.
 SNAPSHOT_INITRAMFS := $(MACHINE_DIR)/snapshot.cpio
 LINT_SRCS += tests/machine/snapshot_linux.c tests/machine/snapshot_guest.c

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Tiny guests that are saved and restored: registers and timers survive, time stands still meanwhile, what is
- * wrong with a snapshot is named. TAP. Usage: snapshot VMM FOLDER-OF-GUESTS
+ * wrong with a snapshot is named. TAP. Usage: snapshot VMM FOLDER-OF-GUESTS [long]
  */
 #include "vmm/snapshot.h"
 #include "common/io.h"
@@ -19,7 +19,15 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { CHAIN = 20, MEMORY = 16 << 20, LAPIC_CURRENT_COUNT = 0x390, NS_PER_MS = 1000000 };
+enum {
+	CHAIN = 20,
+	CLONES = 20,
+	CLONES_LONG = 1000,
+	CLONES_AT_ONCE = SNAPSHOT_VM_CLONES_MAX, /* CLONES and CLONES_LONG are multiples of it */
+	MEMORY = 16 << 20,
+	LAPIC_CURRENT_COUNT = 0x390,
+	NS_PER_MS = 1000000
+};
 
 static uint64_t now_ms(void)
 {
@@ -218,6 +226,18 @@ static bool await_exit(struct machine *machine)
 	return i < 10000;
 }
 
+static bool take_asleep(
+	struct suite *suite, const char *guest, const char *name, struct snapshot_files *files)
+{
+	struct machine machine;
+
+	if (!machine_start(suite, guest, NULL, true, &machine))
+		return false;
+	if (!await_exit(&machine))
+		suite_report(suite, false, name, "it was not set");
+	return snapshot_vm_take(suite, &machine, name, files);
+}
+
 static void test_timer(struct suite *suite, const char *guest)
 {
 	char name[96];
@@ -225,15 +245,27 @@ static void test_timer(struct suite *suite, const char *guest)
 	struct machine machine;
 
 	snprintf(name, sizeof(name), "timers lost: %s comes after a restore, and not before its time", guest);
-	if (!machine_start(suite, guest, NULL, true, &machine))
-		return;
-	if (!await_exit(&machine))
-		suite_report(suite, false, name, "it was not set");
-	if (!snapshot_vm_take(suite, &machine, name, &files))
+	if (!take_asleep(suite, guest, name, &files))
 		return;
 	usleep(300 * 1000);
 	if (snapshot_vm_restore(suite, &files, NULL, &machine))
 		machine_expect_end(suite, &machine, name, VMM_END_POWEROFF, "the guest powered off");
+	snapshot_files_close(&files);
+}
+
+static void test_timer_clones(struct suite *suite, const char *guest, int clones)
+{
+	char name[96];
+	struct snapshot_files files;
+	int awake = 0;
+
+	snprintf(name, sizeof(name), "timers lost: %s comes in each of %d clones", guest, clones);
+	if (!take_asleep(suite, guest, name, &files))
+		return;
+	snapshot_files_seal(&files);
+	for (int i = 0; i < clones && awake == i; i += CLONES_AT_ONCE)
+		awake += snapshot_vm_count_ends(suite, &files, CLONES_AT_ONCE, VMM_END_POWEROFF);
+	suite_report(suite, awake == clones, name, "in %d", awake);
 	snapshot_files_close(&files);
 }
 
@@ -533,8 +565,10 @@ static void test_save_refused(struct suite *suite)
 int main(int argc, char *argv[])
 {
 	struct suite suite = {0};
+	bool is_long = argc == 4 && strcmp(argv[3], "long") == 0;
+	int clones = is_long ? CLONES_LONG : CLONES;
 
-	if (!suite_begin(&suite, argc, argv))
+	if (!suite_begin(&suite, is_long ? argc - 1 : argc, argv))
 		return 2;
 	test_goes_on(&suite);
 	test_register_not_saved(&suite);
@@ -542,6 +576,9 @@ int main(int argc, char *argv[])
 	test_timer(&suite, "timer_deadline");
 	test_timer(&suite, "timer_oneshot");
 	test_timer(&suite, "timer_periodic");
+	test_timer_clones(&suite, "timer_deadline", clones);
+	test_timer_clones(&suite, "timer_oneshot", clones);
+	test_timer_clones(&suite, "timer_periodic", clones);
 	test_stays(&suite, "halted", false, "a CPU that had halted stays so");
 	test_stays(&suite, "nmi", true, "an NMI that is being served keeps others out");
 	test_refusals(&suite);

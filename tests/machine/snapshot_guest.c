@@ -7,6 +7,8 @@
  *   nonce N   keeps the number
  *   report    SNAPSHOT_REPORT
  *   hold      answers "held" and reads until the stream ends
+ *   count     0, 1, 2 and so on, a u64 each, until nobody reads them
+ *   still     ends all that is not a nap; "still"
  *   wake      when every sleep that now is under way has ended: "awake", and how much of all has failed
  *   patience N  when the kernel complains of a CPU that does nothing for RCU: after N seconds; "set", or
  * "none" when it never does log       what the kernel has complained of since the start, or "none"
@@ -49,6 +51,8 @@ struct count {
 struct shared {
 	uint64_t nonce, back;
 	int held;
+	pid_t busy[CPUS_MAX + 2]; /* all but those that nap */
+	int busy_count;
 	struct count memory[CPUS_MAX], naps[CPUS_MAX], disk;
 };
 
@@ -133,10 +137,20 @@ static void check_disk(struct count *count)
 	}
 }
 
+/* True in the worker. */
+static bool start_busy(struct shared *shared)
+{
+	pid_t pid = fork();
+
+	if (pid > 0)
+		shared->busy[shared->busy_count++] = pid;
+	return pid == 0;
+}
+
 static void start_workers(struct shared *shared, int cpus)
 {
 	for (int cpu = 0; cpu < cpus; cpu++) {
-		if (fork() == 0) {
+		if (start_busy(shared)) {
 			stay_on(cpu);
 			check_memory(&shared->memory[cpu]);
 		}
@@ -145,9 +159,9 @@ static void start_workers(struct shared *shared, int cpus)
 			nap(&shared->naps[cpu]);
 		}
 	}
-	if (fork() == 0)
+	if (start_busy(shared))
 		check_disk(&shared->disk);
-	if (fork() == 0)
+	if (start_busy(shared))
 		watch_clock(shared);
 }
 
@@ -186,10 +200,27 @@ static void hold(int fd, struct shared *shared)
 	shared->held = got == 0 ? 0 : got < 0 ? errno : EPROTO;
 }
 
+static void count_up(int fd)
+{
+	uint64_t numbers[512], next = 0;
+
+	do
+		for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
+			numbers[i] = next++;
+	while (write(fd, numbers, sizeof(numbers)) == (ssize_t)sizeof(numbers));
+}
+
 static uint64_t all_failures(const struct shared *shared, int cpus)
 {
 	return sum(shared->memory, cpus).failures + sum(shared->naps, cpus).failures + shared->disk.failures +
 	       shared->back;
+}
+
+static void be_still(int fd, struct shared *shared)
+{
+	while (shared->busy_count > 0)
+		kill(shared->busy[--shared->busy_count], SIGKILL);
+	dprintf(fd, "still\n");
 }
 
 static void wake(int fd, const struct shared *shared, int cpus)
@@ -252,6 +283,10 @@ static void serve(int fd, struct shared *shared, int cpus, int kernel_log)
 		report(fd, shared, cpus);
 	} else if (strcmp(line, "hold") == 0) {
 		hold(fd, shared);
+	} else if (strcmp(line, "count") == 0) {
+		count_up(fd);
+	} else if (strcmp(line, "still") == 0) {
+		be_still(fd, shared);
 	} else if (strcmp(line, "wake") == 0) {
 		wake(fd, shared, cpus);
 	} else if (strncmp(line, "patience ", 9) == 0) {

@@ -92,15 +92,16 @@ bool snapshot_vm_take(
 	return done;
 }
 
-static void run_vmm(const struct suite *suite, const struct snapshot_files *files, int control,
-	const char *const *options)
+/* restore: the value of --restore; NULL: standby. */
+static void run_vmm(const struct suite *suite, const char *restore, int control, const char *const *options)
 {
-	const char *argv[MACHINE_OPTIONS_MAX + 8] = {suite->vmm, "--restore"};
-	char restore[64], control_name[16];
-	int n = 2;
+	const char *argv[MACHINE_OPTIONS_MAX + 8] = {suite->vmm};
+	char control_name[16];
+	int n = 1;
 
-	snprintf(restore, sizeof(restore), "fd:%d,memory=fd:%d", files->state, files->memory);
-	argv[n++] = restore;
+	argv[n++] = restore ? "--restore" : "--standby";
+	if (restore)
+		argv[n++] = restore;
 	snprintf(control_name, sizeof(control_name), "fd:%d", control);
 	fd_set_cloexec(control, 0);
 	argv[n++] = "--control";
@@ -113,8 +114,8 @@ static void run_vmm(const struct suite *suite, const struct snapshot_files *file
 	_exit(127);
 }
 
-bool snapshot_vm_restore(struct suite *suite, const struct snapshot_files *files, const char *const *options,
-	struct machine *machine)
+static bool start(
+	struct suite *suite, const char *restore, const char *const *options, struct machine *machine)
 {
 	int sockets[2] = {-1, -1}, pipes[2];
 
@@ -129,11 +130,66 @@ bool snapshot_vm_restore(struct suite *suite, const struct snapshot_files *files
 	machine->pid = fork();
 	if (machine->pid == 0) {
 		dup2(pipes[1], STDERR_FILENO);
-		run_vmm(suite, files, sockets[1], options);
+		run_vmm(suite, restore, sockets[1], options);
 	}
 	fd_close(&sockets[1]);
 	fd_close(&pipes[1]);
 	return machine->pid > 0;
+}
+
+bool snapshot_vm_restore(struct suite *suite, const struct snapshot_files *files, const char *const *options,
+	struct machine *machine)
+{
+	char restore[64];
+
+	snprintf(restore, sizeof(restore), "fd:%d,memory=fd:%d", files->state, files->memory);
+	return start(suite, restore, options, machine);
+}
+
+bool snapshot_vm_restore_with(
+	struct suite *suite, const struct snapshot_files *files, int working_set, struct machine *machine)
+{
+	char restore[96];
+
+	snprintf(restore, sizeof(restore), "fd:%d,memory=fd:%d,working-set=fd:%d", files->state,
+		files->memory, working_set);
+	return start(suite, restore, NULL, machine);
+}
+
+bool snapshot_vm_stand_by(struct suite *suite, const char *const *options, struct machine *machine)
+{
+	struct vmm_message event;
+
+	return start(suite, NULL, options, machine) &&
+	       machine_await_state(machine, VMM_STATE_STANDBY, &event);
+}
+
+int snapshot_vm_order(struct machine *machine, struct vmm_message *order, const int *fds, unsigned count)
+{
+	struct vmm_message reply;
+
+	order->type = VMM_RESTORE;
+	order->sequence = ++machine->sequence;
+	if (io_send_fds(machine->control, order, sizeof(*order), fds, count) < 0 ||
+		!machine_await_reply(machine, &reply))
+		return -ETIMEDOUT;
+	return reply.status;
+}
+
+int snapshot_vm_count_ends(struct suite *suite, const struct snapshot_files *files, int count, int status)
+{
+	struct machine clones[SNAPSHOT_VM_CLONES_MAX];
+	char output[MACHINE_OUTPUT_MAX];
+	int started = 0, right = 0;
+
+	while (started < count && snapshot_vm_restore(suite, files, NULL, &clones[started]))
+		started++;
+	for (int i = 0; i < started; i++) {
+		right += machine_finish(&clones[i], output) == status;
+		for (int j = i + 1; j < started && right <= i; j++)
+			kill(clones[j].pid, SIGKILL);
+	}
+	return right;
 }
 
 /* The next message, with its fd or -1; false: none within the limit. */

@@ -5,6 +5,8 @@
 
 #include "tests/machine/machine.h"
 
+enum { SNAPSHOT_VM_CLONES_MAX = 20 }; /* at once */
+
 struct snapshot_files {
 	int state, memory; /* memfds that children inherit; -1: none */
 };
@@ -25,6 +27,17 @@ bool snapshot_vm_take(
 /* A VM out of the files; options as machine_start's. The files stay the caller's. */
 bool snapshot_vm_restore(struct suite *suite, const struct snapshot_files *files, const char *const *options,
 	struct machine *machine);
+
+/* Restores so many at once and waits for their ends: how many had that exit status. After one that had not,
+ * the others are ended. */
+int snapshot_vm_count_ends(struct suite *suite, const struct snapshot_files *files, int count, int status);
+/* The same with a working set, the caller's too, and no options. */
+bool snapshot_vm_restore_with(
+	struct suite *suite, const struct snapshot_files *files, int working_set, struct machine *machine);
+/* A vmm that waits to be told what to restore; true: it said so. */
+bool snapshot_vm_stand_by(struct suite *suite, const char *const *options, struct machine *machine);
+/* Tells it: order and fds as they are. The reply's status, or -ETIMEDOUT. */
+int snapshot_vm_order(struct machine *machine, struct vmm_message *order, const int *fds, unsigned count);
 
 /* A stream to a guest's port; -errno. */
 int snapshot_vm_connect(struct machine *machine, uint32_t port);

@@ -202,8 +202,7 @@ static void every_length_but_its_own_is_refused(void **state)
 	for (size_t length = 0; length < sizeof(data); length++) {
 		assert_int_equal(pwrite(f->file, data, sizeof(data), 0), sizeof(data));
 		assert_int_equal(ftruncate(f->file, (off_t)length), 0);
-		assert_int_equal(
-			read_set(f, &set), length < WORKING_SET_HEADER ? -EINVAL : -EBADMSG);
+		assert_int_equal(read_set(f, &set), length < WORKING_SET_HEADER ? -EINVAL : -EBADMSG);
 	}
 	assert_int_equal(pwrite(f->file, data, sizeof(data), 0), sizeof(data));
 	assert_int_equal(ftruncate(f->file, sizeof(data) + 1), 0);

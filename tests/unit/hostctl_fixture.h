@@ -37,10 +37,11 @@ enum { WAIT_MS = 20 * 1000, POLL_MS = 5, DAEMON_OPTIONS_MAX = 8, ANSWER_MAX = 8 
 struct daemon {
 	pid_t pid;
 	char folder[64], socket[96], cgroups[128];
-	const char *vmm;  /* FAKE_VMM, until a test names another */
-	bool templates;	  /* false: --cold */
-	bool keep_kernel; /* the script of the last start */
-	char state[96];	  /* folder of templates */
+	const char *vmm;     /* FAKE_VMM, until a test names another */
+	bool templates;	     /* false: --cold */
+	bool keep_kernel;    /* the script of the last start */
+	const char *standby; /* NULL: none, so that command lines tell what a VM is */
+	char state[96];	     /* folder of templates */
 };
 
 struct answer {
@@ -101,6 +102,7 @@ static inline void daemon_folder(struct daemon *daemon)
 	snprintf(daemon->state, sizeof daemon->state, "%s.state", daemon->folder);
 	daemon->vmm = FAKE_VMM;
 	daemon->templates = daemon->keep_kernel = false;
+	daemon->standby = NULL;
 	write_text(daemon->folder, "initrd", "initrd");
 	write_text(daemon->folder, "image", "image");
 }
@@ -121,6 +123,8 @@ static inline void daemon_child(const struct daemon *daemon, int ready, char *co
 	snprintf(ready_text, sizeof ready_text, "%d", ready);
 	if (!daemon->templates)
 		argv[argc++] = "--cold";
+	argv[argc++] = "--standby";
+	argv[argc++] = (char *)(daemon->standby ? daemon->standby : "0");
 	while (options && *options)
 		argv[argc++] = *options++;
 	if (!getenv("TINDERBOX_TEST_LOG"))
@@ -412,6 +416,42 @@ static inline long metric(const struct daemon *daemon, const char *line)
 	number = strtol(found + strlen(start), NULL, 10);
 	answer_finish(&answer);
 	return number;
+}
+
+/* --- its templates --- */
+
+static inline void templates_path(const struct daemon *daemon, const char *name, char path[160])
+{
+	snprintf(path, 160, "%s/templates%s%s", daemon->state, name[0] ? "/" : "", name);
+}
+
+/* Entries of the folder of templates; two of them are itself and its parent. */
+static inline int count_templates(const struct daemon *daemon, const char *prefix)
+{
+	char path[160];
+
+	templates_path(daemon, "", path);
+	return count_entries(path, prefix);
+}
+
+static inline void remove_state(const struct daemon *daemon)
+{
+	char path[160];
+
+	templates_path(daemon, "base", path);
+	if (access(path, F_OK) == 0)
+		remove_folder(path);
+	templates_path(daemon, "", path);
+	assert_int_equal(rmdir(path), 0);
+	assert_int_equal(rmdir(daemon->state), 0);
+}
+
+/* Its state folder is to be removed by remove_state. */
+static inline void start_with_templates_and(struct daemon *daemon, const char *script, char *const *options)
+{
+	daemon_folder(daemon);
+	daemon->templates = true;
+	daemon_launch(daemon, script, options, true);
 }
 
 #endif

@@ -1,75 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The upgraded form of a run against a whole daemon with a vmm that plays its guests. */
-#include "tests/unit/hostctl_fixture.h"
+#include "tests/unit/hostctl_stream_fixture.h"
 
 #include <poll.h>
 
-#define UPGRADE "Connection: Upgrade\r\nUpgrade: tinderbox-frames\r\n"
-
 static char *const pool_of_one[] = {"--pool", "1", NULL};
-
-/* An upgraded connection, its 101 read. */
-struct stream {
-	int fd;
-	struct frame_reader reader;
-	struct frame frame;
-};
 
 static int open_stream(const struct daemon *daemon, struct stream *stream, const char *body)
 {
 	char head[2048];
-	int status;
+	int status = open_stream_at(daemon, stream, "/v1/run", body, head);
 
-	stream->fd = client_open(daemon);
-	assert_int_equal(frame_reader_init(&stream->reader, AGENT_FRAME_MAX), 0);
-	client_request(stream->fd, "POST", "/v1/run", UPGRADE, body);
-	status = client_read_head(stream->fd, head, sizeof head);
-	if (status == 101) {
-		assert_non_null(strstr(head, "Upgrade: tinderbox-frames\r\n"));
+	if (status == 101)
 		assert_non_null(strstr(head, "Tinderbox-VM: vm-"));
-	}
 	return status;
-}
-
-static void close_stream(struct stream *stream)
-{
-	close(stream->fd);
-	frame_reader_finish(&stream->reader);
-}
-
-static bool next_frame(struct stream *stream)
-{
-	int status;
-
-	while ((status = frame_reader_next(&stream->reader, &stream->frame)) == 0)
-		if (frame_reader_fill(&stream->reader, stream->fd) <= 0)
-			return false;
-	assert_int_equal(status, 1);
-	return true;
-}
-
-static void expect(struct stream *stream, int type)
-{
-	assert_true(next_frame(stream));
-	assert_int_equal(stream->frame.type, type);
-}
-
-static void expect_output(struct stream *stream, int type, uint64_t offset, const char *text)
-{
-	struct agent_output output;
-
-	expect(stream, type);
-	assert_int_equal(stream->frame.length, sizeof output + strlen(text));
-	memcpy(&output, stream->frame.payload, sizeof output);
-	assert_int_equal(output.offset, offset);
-	assert_memory_equal(stream->frame.payload + sizeof output, text, strlen(text));
-}
-
-static void expect_end(struct stream *stream)
-{
-	assert_false(next_frame(stream));
-	assert_int_equal(frame_reader_partial(&stream->reader), 0);
-	close_stream(stream);
 }
 
 static void expect_exit(struct stream *stream, int kind, int code)
@@ -82,24 +26,6 @@ static void expect_exit(struct stream *stream, int kind, int code)
 	assert_int_equal(ending.kind, kind);
 	assert_int_equal(ending.code, code);
 	expect_end(stream);
-}
-
-static void expect_error(struct stream *stream, const char *code, const char *message)
-{
-	json_t *object, *error;
-
-	expect(stream, AGENT_HOST_ERROR);
-	object = json_loadb((const char *)stream->frame.payload, stream->frame.length, 0, NULL);
-	error = json_object_get(object, "error");
-	assert_string_equal(json_string_value(json_object_get(error, "code")), code);
-	assert_string_equal(json_string_value(json_object_get(error, "message")), message);
-	json_decref(object);
-	expect_end(stream);
-}
-
-static void send_frame(struct stream *stream, int type, const void *payload, size_t length)
-{
-	assert_int_equal(frame_write(stream->fd, (uint8_t)type, payload, length, NULL, 0), 0);
 }
 
 static void test_output_and_exit(void **state)

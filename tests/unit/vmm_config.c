@@ -231,6 +231,15 @@ static const struct {
 	{{"--restore", "fd:x,memory=m"},
 		"--restore: fd:x is not a file descriptor; write fd: and its number"},
 	{{"--restore", "s,memory=fd:"}, "--restore: fd: is not a file descriptor; write fd: and its number"},
+	{{"--standby"}, "--standby: nobody could tell what to restore; add --control PATH"},
+	{{"--standby", "--control", "c", "--restore", "d"},
+		"--restore does not go with --standby, which is told later what to be; leave it out"},
+	{{"--standby", "--control", "c", "--disk", "d"},
+		"--disk does not go with --standby, which is told later what to be; leave it out"},
+	{{"--standby", "--control", "c", "--mem", "64M"},
+		"--mem does not go with --standby, which is told later what to be; leave it out"},
+	{{"--standby", "--control", "c", "--kernel", "k"},
+		"--kernel does not go with --standby, which is told later what to be; leave it out"},
 	{{"--restore", "s,memory=m,working-set="},
 		"--restore: a file is missing; write DIR or STATE,memory=MEMORY"},
 	{{"--restore", "s,memory=,working-set=w"},
@@ -585,6 +594,20 @@ static void a_snapshot_takes_a_kernels_place(void **state)
 	assert_string_equal(run.config.restore.working_set, "w");
 }
 
+static void a_standby_waits_for_all_but_its_socket(void **state)
+{
+	(void)state;
+	static struct run run;
+
+	assert_int_equal(parse(&run, "--standby", "--control", "c", "--kvm", "fd:4", "--paused"), 0);
+	assert_true(run.config.standby && run.config.restore.wanted && run.config.paused);
+	assert_string_equal(run.config.restore.state, "");
+	assert_null(run.config.kernel);
+	assert_int_equal(run.config.memory, 0); /* the snapshot's */
+	assert_int_equal(run.config.cpus, 0);
+	assert_int_equal(run.config.disk_count, 0);
+}
+
 static void paths_of_a_snapshot_are_bounded(void **state)
 {
 	(void)state;
@@ -625,6 +648,7 @@ int main(void)
 		cmocka_unit_test(a_guest_has_one_to_eight_cpus),
 		cmocka_unit_test(help_and_version_end_the_parsing),
 		cmocka_unit_test(a_snapshot_takes_a_kernels_place),
+		cmocka_unit_test(a_standby_waits_for_all_but_its_socket),
 		cmocka_unit_test(paths_of_a_snapshot_are_bounded),
 		cmocka_unit_test(help_shows_options_defaults_limits_and_statuses),
 		cmocka_unit_test(help_shows_every_exit_status),

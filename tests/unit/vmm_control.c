@@ -36,7 +36,8 @@ struct machine {
 	unsigned waiting;
 	unsigned nets;
 	bool up;
-	unsigned saves;
+	unsigned saves, restores, lefts;
+	uint64_t cid;
 	int tap; /* came with the last VMM_NET; -1: none */
 };
 
@@ -134,6 +135,32 @@ static int fake_save(
 		snprintf(why, VMM_MESSAGE_TEXT, "no room");
 	return machine->answer;
 }
+
+/* The first fd stays with the waiter, the others are closed. */
+static int fake_restore(void *context, const struct vmm_message *request, const int *fds, unsigned count,
+	control_done_fn done, void *done_context)
+{
+	struct machine *machine = context;
+
+	machine->restores = count;
+	machine->cid = request->arg0;
+	if (machine->answer < 0)
+		return machine->answer;
+	for (unsigned i = 1; i < count; i++)
+		close(fds[i]);
+	wait_for(machine, done, done_context, fds[0]);
+	return 0;
+}
+
+static void fake_left(void *context)
+{
+	struct machine *machine = context;
+
+	machine->lefts++;
+}
+
+static const struct control_ops standby_ops = {
+	.status = fake_status, .restore = fake_restore, .left = fake_left};
 
 static const struct control_ops ops = {
 	.save = fake_save,
@@ -403,6 +430,84 @@ static void a_save_gets_state_and_memory_in_this_order(void **state)
 	assert_int_equal(machine->saves, 2);
 }
 
+static void a_restore_is_answered_when_it_is_done(void **state)
+{
+	struct machine *machine = *state;
+	int other;
+
+	control_set_ops(machine->control, &standby_ops, machine);
+	other = request_with_pipes(machine, VMM_RESTORE, 5, 3);
+	assert_int_equal(machine->restores, 3);
+	assert_int_equal(machine->cid, 5);
+	expect_nothing(machine);
+	expect_end(other, false);
+	finish_waiter(machine, 0, 0);
+	expect(machine, VMM_RESTORE | VMM_REPLY, 1, 0, NULL);
+	fd_close(&machine->waiters[0].fd);
+	expect_end(other, true);
+	close(other);
+}
+
+static void a_restore_that_is_refused_closes_its_files(void **state)
+{
+	struct machine *machine = *state;
+	int other;
+
+	/* This one is no longer in standby. */
+	other = request_with_pipes(machine, VMM_RESTORE, 5, 2);
+	expect(machine, VMM_RESTORE | VMM_REPLY, 1, -EALREADY, NULL);
+	expect_end(other, true);
+	close(other);
+	control_set_ops(machine->control, &standby_ops, machine);
+	machine->answer = -ENOMEM;
+	other = request_with_pipes(machine, VMM_RESTORE, 5, 2);
+	expect(machine, VMM_RESTORE | VMM_REPLY, 1, -ENOMEM, NULL);
+	expect_end(other, true);
+	close(other);
+}
+
+static void a_restore_with_too_few_files_breaks_the_protocol(void **state)
+{
+	struct machine *machine = *state;
+	int other;
+
+	control_set_ops(machine->control, &standby_ops, machine);
+	other = request_with_pipes(machine, VMM_RESTORE, 5, 1);
+	expect(machine, VMM_RESTORE | VMM_REPLY, 1, -EPROTO, NULL);
+	expect_closed(machine);
+	expect_end(other, true);
+	assert_int_equal(machine->restores, 0);
+	assert_int_equal(machine->lefts, 1);
+	close(other);
+}
+
+static void a_restore_with_too_many_files_breaks_the_protocol(void **state)
+{
+	struct machine *machine = *state;
+	struct vmm_message message = {.type = VMM_RESTORE, .sequence = 1};
+	int fds[VMM_RESTORE_FDS_MAX + 1];
+
+	control_set_ops(machine->control, &standby_ops, machine);
+	for (unsigned i = 0; i <= VMM_RESTORE_FDS_MAX; i++)
+		fds[i] = STDIN_FILENO;
+	assert_int_equal(
+		io_send_fds(machine->peer, &message, sizeof(message), fds, VMM_RESTORE_FDS_MAX + 1), 0);
+	turn(machine);
+	expect(machine, VMM_RESTORE | VMM_REPLY, 1, -EPROTO, NULL);
+	expect_closed(machine);
+	assert_int_equal(machine->restores, 0);
+}
+
+static void a_peer_that_leaves_is_told_of_once(void **state)
+{
+	struct machine *machine = *state;
+
+	control_set_ops(machine->control, &standby_ops, machine);
+	fd_close(&machine->peer);
+	turn(machine);
+	assert_int_equal(machine->lefts, 1);
+}
+
 static void a_save_without_just_two_files_breaks_the_protocol(void **state)
 {
 	static const unsigned counts[] = {1, 3};
@@ -600,7 +705,7 @@ static void a_broken_message_ends_the_connection(void **state)
 		{{.type = VMM_STATUS, .sequence = 3, .reserved = 1}, sizeof(struct vmm_message), VMM_STATUS,
 			3},
 		{{.type = 0, .sequence = 3}, sizeof(struct vmm_message), 0, 3},
-		{{.type = VMM_SAVE + 1, .sequence = 3}, sizeof(struct vmm_message), VMM_SAVE + 1, 3},
+		{{.type = VMM_RESTORE + 1, .sequence = 3}, sizeof(struct vmm_message), VMM_RESTORE + 1, 3},
 		{{.type = VMM_KILL | VMM_REPLY, .sequence = 3}, sizeof(struct vmm_message), VMM_KILL, 3},
 		{{.type = VMM_EVENT_STATE, .sequence = 3}, sizeof(struct vmm_message), VMM_EVENT_STATE, 3},
 	};
@@ -837,6 +942,14 @@ int main(void)
 		cmocka_unit_test_setup_teardown(
 			a_save_gets_state_and_memory_in_this_order, set_up, tear_down),
 		cmocka_unit_test(a_save_without_just_two_files_breaks_the_protocol),
+		cmocka_unit_test_setup_teardown(a_restore_is_answered_when_it_is_done, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(
+			a_restore_that_is_refused_closes_its_files, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(
+			a_restore_with_too_few_files_breaks_the_protocol, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(
+			a_restore_with_too_many_files_breaks_the_protocol, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(a_peer_that_leaves_is_told_of_once, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(
 			a_backend_with_another_request_breaks_the_protocol, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(a_balloon_is_moved_and_asked, set_up, tear_down),

@@ -144,8 +144,8 @@ static void what_the_kernel_says_comes_back(void **state)
 	assert_int_equal(munmap(f->memory.regions[0].host, FIRST), 0);
 	assert_int_equal(prefault(&f->memory, f->set), -ENOMEM);
 	f->memory.regions[0].size = FIRST;
-	assert_true(mmap(f->memory.regions[0].host, FIRST, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1,
-			    0) == f->memory.regions[0].host);
+	assert_true(mmap(f->memory.regions[0].host, FIRST, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED,
+			    -1, 0) == f->memory.regions[0].host);
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)

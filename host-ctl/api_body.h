@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the bodies of several resources have in common. Each: 0, or -1 with *error set, ERROR_INVALID. */
+#ifndef HOST_CTL_API_BODY_H
+#define HOST_CTL_API_BODY_H
+
+#include "host-ctl/http.h"
+
+/* The body as an object of no other fields than these (ended by NULL), the caller's; NULL with *error set. */
+json_t *api_body_parse(const struct http_request *request, const char *const *fields, struct error *error);
+/* The name of a template; it lives in the body. */
+int api_body_name(json_t *body, const char *field, const char **name, struct error *error);
+int api_body_number(json_t *body, const char *field, uint64_t minimum, uint64_t maximum, unsigned int *number,
+	struct error *error);
+
+#endif

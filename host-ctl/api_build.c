@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * POST /v1/templates, its two forms.
+ *
+ *   plain     parse → build → one JSON answer, with the output of the commands
+ *   upgraded  parse → build and 101 → PROGRESS, STDOUT and STDERR as they come → HOST_RESULT or HOST_ERROR
+ *
+ * A client that leaves ends its build. One that does not read holds up its own build's command, which is
+ * bounded by that command's time-out.
+ */
+#include "common/parse.h"
+#include "host-ctl/api.h"
+#include "host-ctl/api_body.h"
+#include "host-ctl/api_feed.h"
+#include "host-ctl/run_output.h"
+#include "host-ctl/serve_options.h"
+#include "host-ctl/text.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LAST_WORDS = 256 }; /* bytes of a failed build's output in the error */
+
+/* A build and who waits for it. */
+struct build {
+	struct api *api;
+	struct http_request *request; /* NULL: upgraded, or the client has left */
+	struct api_feed *feed;	      /* NULL: the plain form */
+	json_t *body;		      /* the strings of the order are in it */
+	const char *commands[TEMPLATE_COMMANDS_MAX];
+	unsigned int count;
+	struct run_output output[2]; /* stdout, stderr; of the plain form */
+	uint64_t written[2];	     /* bytes of the same */
+	char last[LAST_WORDS];
+	size_t last_length;
+};
+
+/* --- the order --- */
+
+static int get_commands(struct build *build, unsigned int *count, struct error *error)
+{
+	json_t *list = json_object_get(build->body, "run"), *entry;
+	size_t i;
+
+	if (list && !json_is_array(list))
+		return error_set(error, ERROR_INVALID, "run is not a list of strings");
+	if (json_array_size(list) > TEMPLATE_COMMANDS_MAX)
+		return error_set(error, ERROR_TOO_LARGE, "run has %zu entries, the limit is %d",
+			json_array_size(list), TEMPLATE_COMMANDS_MAX);
+	json_array_foreach(list, i, entry)
+	{
+		const char *text = json_string_value(entry);
+
+		if (!text || !text[0])
+			return error_set(error, ERROR_INVALID, "run[%zu] is not a command line", i);
+		if (json_string_length(entry) > AGENT_STRINGS_MAX / 2)
+			return error_set(error, ERROR_TOO_LARGE, "run[%zu] is over the limit of %d bytes", i,
+				AGENT_STRINGS_MAX / 2);
+		build->commands[i] = text;
+	}
+	*count = (unsigned int)json_array_size(list);
+	return 0;
+}
+
+static int get_memory(json_t *body, uint64_t *bytes, struct error *error)
+{
+	const char *text = json_string_value(json_object_get(body, "mem"));
+
+	if (!json_object_get(body, "mem"))
+		return 0;
+	if (text && !parse_size(text, SERVE_MEMORY_MIN, SERVE_MEMORY_MAX, bytes) &&
+		*bytes % SERVE_MEMORY_UNIT == 0)
+		return 0;
+	return error_set(
+		error, ERROR_INVALID, "mem is not a size from 32M to 511G in whole MiB, as a string");
+}
+
+static int get_image(json_t *body, const char **image, struct error *error)
+{
+	json_t *value = json_object_get(body, "image");
+
+	*image = json_string_value(value);
+	if (!value || (*image && (*image)[0] == '/' && json_string_length(value) < PATH_MAX))
+		return 0;
+	return error_set(error, ERROR_INVALID, "image is not an absolute path");
+}
+
+static int get_order(struct build *build, struct templates_request *order, struct error *error)
+{
+	static const char *const fields[] = {"name", "image", "mem", "cpus", "run", NULL};
+
+	build->body = api_body_parse(build->request, fields, error);
+	if (!build->body || api_body_name(build->body, "name", &order->name, error) ||
+		get_image(build->body, &order->image, error) ||
+		get_memory(build->body, &order->memory_bytes, error) ||
+		(json_object_get(build->body, "cpus") &&
+			api_body_number(build->body, "cpus", 1, SERVE_CPUS_MAX, &order->cpus, error)) ||
+		get_commands(build, &order->count, error))
+		return -1;
+	order->commands = build->commands;
+	return 0;
+}
+
+/* --- the build --- */
+
+static void destroy(struct build *build)
+{
+	run_output_finish(&build->output[0]);
+	run_output_finish(&build->output[1]);
+	json_decref(build->body);
+	free(build);
+}
+
+static void keep_last(struct build *build, const void *bytes, size_t length)
+{
+	size_t kept = length < LAST_WORDS ? length : LAST_WORDS;
+	size_t before = build->last_length < LAST_WORDS - kept ? build->last_length : LAST_WORDS - kept;
+
+	memmove(build->last, build->last + build->last_length - before, before);
+	memcpy(build->last + before, (const char *)bytes + length - kept, kept);
+	build->last_length = before + kept;
+}
+
+static void take_output(void *context, bool is_stderr, const void *bytes, size_t length)
+{
+	struct build *build = context;
+	const struct agent_output place = {.offset = build->written[is_stderr]};
+
+	keep_last(build, bytes, length);
+	build->written[is_stderr] += length;
+	if (build->feed)
+		api_feed_put(build->feed, is_stderr ? AGENT_STDERR : AGENT_STDOUT, &place, sizeof place,
+			bytes, length);
+	else
+		run_output_add(&build->output[is_stderr], bytes, length);
+}
+
+static bool has_room(void *context)
+{
+	const struct build *build = context;
+
+	return !build->feed || api_feed_has_room(build->feed);
+}
+
+static void tell_progress(void *context, enum template_phase phase, unsigned int command)
+{
+	const struct build *build = context;
+	char text[96];
+	int length;
+
+	if (!build->feed)
+		return;
+	if (phase == TEMPLATE_RUNNING)
+		length = snprintf(text, sizeof text, "{\"phase\":\"%s\",\"command\":%u,\"commands\":%u}",
+			template_phase_name(phase), command, build->count);
+	else
+		length = snprintf(text, sizeof text, "{\"phase\":\"%s\"}", template_phase_name(phase));
+	api_feed_put(build->feed, AGENT_HOST_PROGRESS, text, (size_t)length, NULL, 0);
+}
+
+static json_t *answer(struct build *build, const struct template *template)
+{
+	struct error ignored;
+	json_t *about = template_to_json(build->api->templates, template->name, &ignored);
+
+	if (build->feed)
+		return json_pack("{s:o}", "template", about);
+	return json_pack("{s:o,s:o,s:o}", "template", about, "stdout",
+		run_output_to_json(&build->output[0], build->output[0].total), "stderr",
+		run_output_to_json(&build->output[1], build->output[1].total));
+}
+
+static void reply(struct build *build, json_t *body, const struct error *error)
+{
+	if (build->feed && !body)
+		build->api->metrics->errors[error->kind]++;
+	if (build->feed)
+		api_feed_end(build->feed, body ? AGENT_HOST_RESULT : AGENT_HOST_ERROR,
+			body ? body : error_to_json(error));
+	else if (build->request && body)
+		http_reply_json(build->request, 200, body);
+	else if (build->request)
+		http_reply_error(build->request, error);
+	else
+		json_decref(body);
+}
+
+static void done(void *context, struct template *template, const struct error *error)
+{
+	struct build *build = context;
+	struct error told = *error;
+	json_t *body = template ? answer(build, template) : NULL;
+
+	/* What the command that failed had to say; a feed has shown it. */
+	if (!template && build->last_length && !build->feed)
+		text_copy_printable(
+			told.cause, sizeof told.cause, build->last, strnlen(build->last, build->last_length));
+	if (template && !body)
+		error_set(&told, ERROR_INTERNAL, "out of memory for the answer");
+	reply(build, body, &told);
+	destroy(build);
+}
+
+static const struct template_events events = {
+	.output = take_output, .has_room = has_room, .progress = tell_progress, .done = done};
+
+/* Nobody waits for it any more. */
+static void client_left(void *context)
+{
+	struct build *build = context;
+
+	build->request = NULL;
+	templates_cancel(build->api->templates, build, "the client has left");
+}
+
+static void feed_has_room(void *context)
+{
+	struct build *build = context;
+
+	templates_continue(build->api->templates, build);
+}
+
+static const struct api_feed_events feed_events = {.room = feed_has_room, .left = client_left};
+
+/* The build is under way. */
+static void open_feed(struct build *build, struct http_request *request)
+{
+	struct error error;
+
+	build->request = NULL;
+	build->feed = api_feed_open(build->api, request, &feed_events, build);
+	if (build->feed) {
+		tell_progress(build, TEMPLATE_BOOTING, 0);
+		return;
+	}
+	templates_cancel(build->api->templates, build, "out of memory for the client's stream");
+	error_set(&error, ERROR_INTERNAL, "out of memory for the stream of a build");
+	http_reply_error(request, &error);
+}
+
+void api_templates_post(struct api *api, struct http_request *request)
+{
+	struct build *build = calloc(1, sizeof *build);
+	struct templates_request order = {.events = &events, .context = build};
+	struct error error;
+
+	error_set(&error, ERROR_INTERNAL, "out of memory for the build");
+	if (!build) {
+		http_reply_error(request, &error);
+		return;
+	}
+	*build = (struct build){.api = api, .request = request};
+	if (get_order(build, &order, &error) || templates_build(api->templates, &order, &error)) {
+		destroy(build);
+		http_reply_error(request, &error);
+		return;
+	}
+	build->count = order.count;
+	if (request->wants_upgrade) {
+		open_feed(build, request);
+		return;
+	}
+	request->left = client_left;
+	request->left_context = build;
+}

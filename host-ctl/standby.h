@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * vmm processes that are started before a clone is wanted: each in its cgroup, under a uid of its own, with
+ * its control socket, waiting to be told what to restore (vmm --standby). vm_start takes one for a clone, and
+ * another is started STANDBY_DELAY_MS later. Where none is ready a clone's process is started as any other.
+ *
+ * They are not among the VMs of any pool, nor of vms_max, until they are taken. One that ends by itself is
+ * logged, and the next is started STANDBY_RETRY_MS later.
+ */
+#ifndef HOST_CTL_STANDBY_H
+#define HOST_CTL_STANDBY_H
+
+#include "host-ctl/vm.h"
+
+enum {
+	STANDBY_MAX = 8,
+	STANDBY_DELAY_MS = 10,
+	STANDBY_RETRY_MS = 1000,
+	/* Numbers for uids: as many VMs as there can be, all of them born in standby, and the next ones. */
+	STANDBY_SEATS = VM_SLOTS + STANDBY_MAX,
+};
+
+struct standby;
+
+/* config: where it is set as the standby; outlives it, target: at most STANDBY_MAX. emptied is called when a
+ * stopping one has nothing left. NULL without memory. */
+struct standby *standby_create(
+	const struct vm_config *config, unsigned int target, void (*emptied)(void *context), void *context);
+/* Takes NULL. Only one that is empty, and no VM that it gave is left. */
+void standby_destroy(struct standby *standby);
+
+/* Begins to keep its target. 0 or -errno. */
+int standby_start(struct standby *standby);
+/* Ends all that is not taken; then emptied is called, at once if there is none. */
+void standby_stop(struct standby *standby);
+/* True for NULL, too. */
+bool standby_is_empty(const struct standby *standby);
+
+/* One that is ready, which the caller adopts (vm_adopt); NULL: there is none, or standby is NULL. */
+struct vm *standby_take(struct standby *standby);
+
+#endif
