@@ -63,6 +63,7 @@ function count_vcpu(i,   address) {
 		# The host's own interrupts, its timer's above all, are not the path's.
 		if (reason ~ /^(interrupt|INTR|intr|EXTERNAL_INTERRUPT|PREEMPTION_TIMER)$/) { add("host_interrupts", 1); return }
 		add("kvm_exits", 1)
+		add("kvm_exits_but_pf_fixed", 1)
 		add("kvm_exit_" reason, 1)
 		# Those of the guest's clock (its deadline is set; an interrupt waits until it can be taken) grow with the time that
 		# the request takes.
@@ -70,7 +71,7 @@ function count_vcpu(i,   address) {
 	} else if (text[i] ~ /^kvm_page_fault:/) {
 		address = text[i]
 		sub(/.*address 0x/, "", address); sub(/ .*/, "", address)
-		if (length(address) <= 16 && number(address) < memory) { add("pf_fixed", 1); add("kvm_exits_work", -1) }
+		if (length(address) <= 16 && number(address) < memory) { add("pf_fixed", 1); add("kvm_exits_work", -1); add("kvm_exits_but_pf_fixed", -1) }
 	}
 }
 function number(hex,   i, value) {

@@ -3,14 +3,14 @@
  * How long until the first byte of a program's output: asked of a warm VM, and by posix_spawn on this host,
  * in turns, so that both meet the same moment of the machine.
  *
- *   first_byte [--samples FILE] [--mark FILE] [--here FILE] SOCKET REQUESTS SPAWNS [--] PROGRAM ARG...
+ *   first_byte [OPTION VALUE]... SOCKET REQUESTS SPAWNS [--] PROGRAM ARG...
  *
  * --samples appends each time to FILE, "request NS" or "spawn NS"; --mark writes "request" and "first byte"
  * to FILE when they happen, for a trace of the kernel. REQUESTS times: wait until the daemon's pool is full
  * and the machine so at rest, then SPAWNS processes, then one request. A request is timed from before it
  * connects to the arrival of the first byte of output; a process from before posix_spawn to the same. The
  * boots of all VMs seen are told too, as the daemon timed them. PROGRAM must be the same file in the guest
- * and here, where --here names it when it has another path.
+ * and here, where --here names it when it has another path; --template says whose clones are asked.
  */
 #include "common/frame.h"
 #include "host-ctl/client.h"
@@ -29,6 +29,7 @@ enum {
 	SAMPLES_MAX = 10000,
 	POOL_WAIT_MS = 120 * 1000, /* for the pool to be full again */
 	POOL_POLL_MS = 20,
+	SETTLE_MS = 50, /* for the daemon to have closed what asked */
 };
 
 struct samples {
@@ -41,7 +42,8 @@ struct bench {
 	FILE *to; /* for --samples, or NULL */
 	int mark; /* for --mark, or -1 */
 	char **argv;
-	char *here; /* the program's file on this host */
+	char *here;	/* the program's file on this host */
+	char *template; /* whose clones are asked; NULL: base's */
 	struct samples boots, requests, spawns;
 	json_t *seen; /* ids of the VMs whose boot is in boots */
 	bool clones;  /* they are started from a template */
@@ -82,16 +84,38 @@ static int fail(const char *what, const char *why)
 
 /* ---- the pool ---- */
 
+/* The pool of that template in the answer of GET /v1/pools, a reference of its own; NULL: it has none. */
+static json_t *find_pool(const json_t *answer, const char *template)
+{
+	json_t *pool;
+	size_t i;
+
+	json_array_foreach(json_object_get(answer, "pools"), i, pool)
+	{
+		const char *name = json_string_value(json_object_get(pool, "template"));
+
+		if (name && strcmp(name, template) == 0)
+			return json_incref(pool);
+	}
+	return NULL;
+}
+
 static int ask_pool(const struct bench *bench, json_t **pool)
 {
 	struct client_error error;
 	struct client client;
 	int r = client_connect(&client, bench->socket, CLIENT_QUERY_TIMEOUT_MS, &error);
+	const char *path = bench->template ? "/v1/pools" : "/v1/pool";
+	json_t *answer = NULL;
 
 	if (r == 0)
-		r = client_call(&client, "GET", "/v1/pool", NULL, NULL, pool, &error);
+		r = client_call(&client, "GET", path, NULL, NULL, &answer, &error);
 	client_finish(&client);
-	return r < 0 ? fail("GET /v1/pool", error.message) : 0;
+	if (r < 0)
+		return fail(path, error.message);
+	*pool = bench->template ? find_pool(answer, bench->template) : json_incref(answer);
+	json_decref(answer);
+	return *pool ? 0 : fail(bench->template, "has no pool");
 }
 
 /* The boots of VMs not seen before, or what a clone has in place of one. */
@@ -113,6 +137,14 @@ static void note_boots(struct bench *bench, const json_t *pool)
 	}
 }
 
+static int settle(void)
+{
+	static const struct timespec pause = {.tv_nsec = SETTLE_MS * 1000000L};
+
+	nanosleep(&pause, NULL);
+	return 0;
+}
+
 /* Until every VM of the pool is warm, and no other one is left. */
 static int await_pool(struct bench *bench)
 {
@@ -131,7 +163,7 @@ static int await_pool(struct bench *bench)
 		vms = json_array_size(json_object_get(pool, "vms"));
 		json_decref(pool);
 		if (warm == target && vms == (size_t)target)
-			return 0;
+			return settle();
 		nanosleep(&pause, NULL);
 	} while (now_ns() < end);
 	return fail("the pool", "is not full after two minutes");
@@ -139,13 +171,13 @@ static int await_pool(struct bench *bench)
 
 /* ---- a request ---- */
 
-static json_t *make_request(char **argv)
+static json_t *make_request(const struct bench *bench)
 {
 	json_t *list = json_array();
 
-	for (; *argv; argv++)
-		json_array_append_new(list, json_string(*argv));
-	return json_pack("{s:o}", "argv", list);
+	for (char **argument = bench->argv; *argument; argument++)
+		json_array_append_new(list, json_string(*argument));
+	return json_pack("{s:o, s:s*}", "argv", list, "template", bench->template);
 }
 
 /* Reads to the terminal frame. 0 when there was output and the command ended well; *first: its arrival. */
@@ -183,7 +215,7 @@ static int read_run(const struct bench *bench, struct client *client, uint64_t *
 
 static int time_request(struct bench *bench)
 {
-	json_t *request = make_request(bench->argv);
+	json_t *request = make_request(bench);
 	struct client_error error;
 	struct client client;
 	uint64_t start, first;
@@ -295,8 +327,8 @@ static int run(struct bench *bench, long requests, long spawns)
 
 static int usage(void)
 {
-	fprintf(stderr, "usage: first_byte [--samples FILE] [--mark FILE] [--here FILE] SOCKET REQUESTS "
-			"SPAWNS [--] PROGRAM ARG...\n");
+	fprintf(stderr, "usage: first_byte [--samples FILE] [--mark FILE] [--here FILE] [--template NAME] "
+			"SOCKET REQUESTS SPAWNS [--] PROGRAM ARG...\n");
 	return 2;
 }
 
@@ -308,6 +340,8 @@ static int take_options(struct bench *bench, char ***argv)
 			bench->to = fopen(at[1], "ae");
 		else if (strcmp(at[0], "--here") == 0)
 			bench->here = at[1];
+		else if (strcmp(at[0], "--template") == 0)
+			bench->template = at[1];
 		else if (strcmp(at[0], "--mark") == 0 && bench->mark < 0)
 			bench->mark = open(at[1], O_WRONLY | O_CLOEXEC);
 		else
