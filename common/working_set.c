@@ -81,7 +81,7 @@ static int refuse(char *why, int error, const char *format, ...)
 
 static int check_header(const struct header *header, size_t length, uint64_t memory_bytes, char *why)
 {
-	uint64_t runs = 0;
+	uint64_t runs = 0, wanted;
 
 	if (length < sizeof(*header) || memcmp(header->magic, magic, sizeof(magic)) != 0)
 		return refuse(why, -EINVAL, "is not a working set");
@@ -100,9 +100,10 @@ static int check_header(const struct header *header, size_t length, uint64_t mem
 				le32toh(header->counts[kind]), WORKING_SET_RUNS_MAX);
 		runs += le32toh(header->counts[kind]);
 	}
-	if (length != sizeof(*header) + runs * WORKING_SET_RUN)
+	wanted = sizeof(*header) + runs * WORKING_SET_RUN;
+	if (length != wanted)
 		return refuse(why, -EBADMSG, "has %zu bytes and its header speaks of %llu", length,
-			(unsigned long long)(sizeof(*header) + runs * WORKING_SET_RUN));
+			(unsigned long long)wanted);
 	return 0;
 }
 

@@ -51,7 +51,8 @@ static const char *state_name(uint64_t state)
 	static const char *const names[] = {[VMM_STATE_STARTING] = "starting",
 		[VMM_STATE_RUNNING] = "running",
 		[VMM_STATE_PAUSED] = "paused",
-		[VMM_STATE_ENDED] = "ended"};
+		[VMM_STATE_ENDED] = "ended",
+		[VMM_STATE_STANDBY] = "standby"};
 
 	return state < sizeof(names) / sizeof(names[0]) ? names[state] : "unknown";
 }

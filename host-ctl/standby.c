@@ -143,6 +143,12 @@ void standby_stop(struct standby *standby)
 		standby->emptied(standby->context);
 }
 
+void standby_refill(struct standby *standby)
+{
+	if (standby)
+		schedule(standby, 0);
+}
+
 struct vm *standby_take(struct standby *standby)
 {
 	for (unsigned int i = 0; standby && i < STANDBY_MAX; i++) {
@@ -151,7 +157,6 @@ struct vm *standby_take(struct standby *standby)
 		if (!vm || !vm->ready || vm->state != VM_STANDBY)
 			continue;
 		standby->vms[i] = NULL;
-		schedule(standby, STANDBY_DELAY_MS);
 		return vm;
 	}
 	return NULL;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * vmm processes that are started before a clone is wanted: each in its cgroup, under a uid of its own, with
- * its control socket, waiting to be told what to restore (vmm --standby). vm_start takes one for a clone, and
- * another is started STANDBY_DELAY_MS later. Where none is ready a clone's process is started as any other.
+ * its control socket, waiting to be told what to restore (vmm --standby). vm_start takes one for a clone;
+ * another is started when that is warm, so that it is in nobody's way. Where none is ready a clone's process
+ * is started as any other.
  *
  * They are not among the VMs of any pool, nor of vms_max, until they are taken. One that ends by itself is
  * logged, and the next is started STANDBY_RETRY_MS later.
@@ -14,7 +15,6 @@
 
 enum {
 	STANDBY_MAX = 8,
-	STANDBY_DELAY_MS = 10,
 	STANDBY_RETRY_MS = 1000,
 	/* Numbers for uids: as many VMs as there can be, all of them born in standby, and the next ones. */
 	STANDBY_SEATS = VM_SLOTS + STANDBY_MAX,
@@ -35,6 +35,9 @@ int standby_start(struct standby *standby);
 void standby_stop(struct standby *standby);
 /* True for NULL, too. */
 bool standby_is_empty(const struct standby *standby);
+
+/* A VM is warm, or has ended: the place of one that was taken is filled. Takes NULL. */
+void standby_refill(struct standby *standby);
 
 /* One that is ready, which the caller adopts (vm_adopt); NULL: there is none, or standby is NULL. */
 struct vm *standby_take(struct standby *standby);

@@ -110,7 +110,7 @@ struct templates *templates_create(const struct templates_config *config, struct
 	templates->context = context;
 	if (!add_pool(templates, TEMPLATE_BASE))
 		goto fail;
-	if (!config->cold && config->standby) {
+	if (!config->cold && config->standby && !config->vm.serial_directory) {
 		templates->config.vm.standby =
 			standby_create(&templates->config.vm, config->standby, pool_emptied, templates);
 		if (!templates->config.vm.standby)

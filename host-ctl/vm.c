@@ -5,6 +5,7 @@
 #include "host-ctl/cause.h"
 #include "host-ctl/clock.h"
 #include "host-ctl/launch.h"
+#include "host-ctl/standby.h"
 #include "host-ctl/vm_private.h"
 
 #include <errno.h>
@@ -244,6 +245,9 @@ void vm_process_ended(struct vm *vm)
 	loop_set_timer(vm->timer, 0);
 	begin_group_removal(vm);
 	vm->events->ended(vm->context, vm);
+	/* One that was taken may never have been warm. */
+	if (vm->seat && !vm->booted && vm->source->state.path)
+		standby_refill(vm->config->standby);
 	if (vm->session_events)
 		vm->session_events->ended(vm->session_context);
 	else

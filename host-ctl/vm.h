@@ -169,12 +169,12 @@ struct vm {
 	bool was_busy; /* a run had it */
 	bool killed;   /* by us, before it said how it ended */
 	bool retired;  /* by us, for no fault of its own */
-	bool blocked;  /* a build's output has no room */
 	bool ready;    /* in standby: it waits for what to restore */
-	bool *seat;    /* from standby: set to false when all is gone; NULL: it was not */
+	bool blocked;  /* a build's output has no room */
 	char cause[VM_CAUSE_MAX];
 
 	const struct vm_config *config;
+	bool *seat; /* from standby: set to false when all is gone; NULL: it was not */
 	const struct vm_source *source;
 	const struct vm_build *build; /* NULL: it becomes warm */
 	const struct vm_events *events;

@@ -3,6 +3,7 @@
 #include "common/io.h"
 #include "common/log.h"
 #include "host-ctl/clock.h"
+#include "host-ctl/standby.h"
 #include "host-ctl/text.h"
 #include "host-ctl/vm_private.h"
 
@@ -102,6 +103,7 @@ static void become_warm(struct vm *vm)
 	vm->warm_ns = clock_now();
 	vm->booted = true;
 	vm_move(vm, VM_WARM);
+	standby_refill(vm->config->standby);
 	vm->events->warm(vm->context, vm);
 }
 

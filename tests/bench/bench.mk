@@ -25,7 +25,7 @@ bench: all kernel images lab-prepare $(BENCH_BINS) $(BENCH_IMAGE) $(BUILD)/bench
 	else tests/lab/run --limit 1800 --memory 6144 --out $(RESULTS) -- \
 		tests/bench/clones $(BENCH_ARGS) --json /results/clones.json; fi
 
-.PHONY: bench-boot bench-exits bench-rehearsal
+.PHONY: bench-boot bench-exits bench-rehearsal bench-prefault bench-standby
 ## make bench-boot  boot to init: vmm against qemu's microvm, alternating (ROUNDS=)
 bench-boot: all kernel images lab-prepare $(BENCH_BINS)
 	@$(call where-kvm-is,1200,tests/bench/boot $(ROUNDS))
@@ -37,6 +37,14 @@ bench-exits: all kernel images lab-prepare
 ## make bench-rehearsal  warm request to first byte, with and without the daemon's rehearsal
 bench-rehearsal: all kernel images lab-prepare $(BUILD)/bench/first_byte
 	@$(call where-kvm-is,900,tests/bench/rehearsal $(ROUNDS))
+
+## make bench-prefault  page faults and time of a clone's start, with and without its working set
+bench-prefault: all kernel images lab-prepare
+	@$(call where-kvm-is,900,tests/bench/prefault $(ROUNDS))
+
+## make bench-standby  a clone's start, with vmms in standby and without
+bench-standby: all kernel images lab-prepare
+	@$(call where-kvm-is,900,tests/bench/standby $(ROUNDS))
 
 ## make bench-throughput  disk, vsock, network: vmm against qemu's microvm, alternating (BENCH_ARGS='--rounds N --tests blk')
 THROUGHPUT_BINS := $(BUILD)/bench/throughput_guest $(BUILD)/bench/throughput_host

@@ -87,11 +87,12 @@ static const struct vm_events vm_events = {.warm = on_warm, .ended = on_ended, .
 
 static void on_build_output(void *context, bool is_stderr, const void *bytes, size_t length)
 {
-	const struct fuzz *fuzz = context;
+	struct fuzz *fuzz = context;
 
 	(void)is_stderr;
-	FUZZ_ASSERT(!fuzz->saved && fuzz->vm->state == VM_PREPARING);
+	FUZZ_ASSERT(!fuzz->saved && !fuzz->full && fuzz->vm->state == VM_PREPARING);
 	FUZZ_ASSERT(bytes && length <= AGENT_DATA_MAX);
+	fuzz->full = length % 8 == 7;
 }
 
 /* Not before every command is done. */
@@ -467,6 +468,10 @@ static void step_client(struct fuzz *fuzz)
 	const char *why = "";
 	int r;
 
+	if (!fuzz->running && fuzz->vm) {
+		fuzz->full = false;
+		vm_build_continue(fuzz->vm);
+	}
 	if (!fuzz->running)
 		return;
 	if (choice == 0xff) {
@@ -530,6 +535,7 @@ static void set_order(struct fuzz *fuzz)
 		.memory = STDIN_FILENO,
 		.context = fuzz,
 		.output = on_build_output,
+		.has_room = has_room,
 		.saved = on_saved};
 	fuzz->order = (struct vm_order){.source = &fuzz->source, .awaited = true};
 	if (shape & SHAPE_BUILD)

@@ -127,7 +127,7 @@ static int on_save(
 	FUZZ_ASSERT(state >= 0 && memory >= 0);
 	fuzz->heard++;
 	*state_bytes = *memory_bytes = 1;
-	why[0] = '\0';
+	snprintf(why, VMM_MESSAGE_TEXT, "no");
 	return fuzz_one_in(fuzz->input, 2) ? -EBUSY : 0;
 }
 

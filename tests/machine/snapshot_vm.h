@@ -28,9 +28,6 @@ bool snapshot_vm_take(
 bool snapshot_vm_restore(struct suite *suite, const struct snapshot_files *files, const char *const *options,
 	struct machine *machine);
 
-/* Restores so many at once and waits for their ends: how many had that exit status. After one that had not,
- * the others are ended. */
-int snapshot_vm_count_ends(struct suite *suite, const struct snapshot_files *files, int count, int status);
 /* The same with a working set, the caller's too, and no options. */
 bool snapshot_vm_restore_with(
 	struct suite *suite, const struct snapshot_files *files, int working_set, struct machine *machine);
@@ -38,6 +35,9 @@ bool snapshot_vm_restore_with(
 bool snapshot_vm_stand_by(struct suite *suite, const char *const *options, struct machine *machine);
 /* Tells it: order and fds as they are. The reply's status, or -ETIMEDOUT. */
 int snapshot_vm_order(struct machine *machine, struct vmm_message *order, const int *fds, unsigned count);
+/* Restores so many at once and waits for their ends: how many had that exit status. After one that had not,
+ * the others are ended. */
+int snapshot_vm_count_ends(struct suite *suite, const struct snapshot_files *files, int count, int status);
 
 /* A stream to a guest's port; -errno. */
 int snapshot_vm_connect(struct machine *machine, uint32_t port);

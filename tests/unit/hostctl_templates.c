@@ -261,7 +261,7 @@ static void test_clones_come_from_standby(void **state)
 	remove_state(&daemon);
 }
 
-/* Those that are ready at once have nobody to tell them what to be. */
+/* Those in standby have nobody to tell them what to be. */
 static void test_a_killed_daemon_leaves_no_standby(void **state)
 {
 	static char *const options[] = {"--pool", "1", NULL};
@@ -273,6 +273,8 @@ static void test_a_killed_daemon_leaves_no_standby(void **state)
 	daemon.standby = "4";
 	daemon_launch(&daemon, "boot", options, true);
 	await_sockets(&daemon, 5);
+	/* Until the last one is executed it has the daemon's locks. */
+	sleep_ms(300);
 	assert_int_equal(kill(daemon.pid, SIGKILL), 0);
 	assert_int_equal(daemon_wait(&daemon), 128 + SIGKILL);
 	daemon.keep_kernel = true;
