@@ -68,7 +68,7 @@ enum agent_frame_type {
 	AGENT_STDERR = 0x52,	   /* struct agent_output + bytes */
 	AGENT_STDIN_CREDIT = 0x53, /* struct agent_credit: that many more stdin bytes may be sent */
 	AGENT_EXIT = 0x54,	   /* struct agent_exit: the one terminal frame; then the guest closes */
-	AGENT_ERROR = 0x55, /* struct agent_status + text; refused, no session was made or changed */
+	AGENT_ERROR = 0x55,	   /* struct agent_status + text; refused, no session was made or changed */
 	/* daemon to API client only, each JSON */
 	AGENT_HOST_ERROR = 0x70,    /* the error object: terminal, in place of EXIT or HOST_RESULT */
 	AGENT_HOST_RESULT = 0x71,   /* of a build: what was made, terminal */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What makes a guest its own before anything of a user's runs: entropy, the wall clock, the machine id, the
- * host name; applied in this order, the order of struct agent_identity. Then the boot id, which the guest makes.
+ * host name; applied in this order, the order of struct agent_identity. Then the boot id, which the guest
+ * makes.
  */
 #ifndef GUEST_INIT_IDENTITY_H
 #define GUEST_INIT_IDENTITY_H
