@@ -3,34 +3,14 @@
  * Invariants: slots[n] is the VM whose slot is n; a VM leaves its slot only when nothing of it is left, so
  * that uids and CIDs of living VMs are distinct. No claim is queued while a VM is warm.
  */
-#include "host-ctl/pool.h"
 #include "common/log.h"
 #include "host-ctl/clock.h"
+#include "host-ctl/pool_private.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-struct pool {
-	struct pool_config config;
-	struct metrics_pool *metrics;
-	struct template *template; /* NULL: none */
-	struct vm *slots[POOL_VMS_MAX];
-	struct template *templates[POOL_VMS_MAX]; /* of the VM in the slot, a reference; NULL: booted */
-	uint64_t promised[POOL_VMS_MAX];	  /* of the host's memory, by the VM in the slot */
-	struct pool_claim *first, *last;
-	unsigned int queued;
-	struct loop_source *timer; /* a refill, now or after the back-off */
-	unsigned int failures;	   /* in a row */
-	uint64_t retry_ns;	   /* no start before */
-	char last_failure[VM_CAUSE_MAX];
-	char held[ERROR_MESSAGE_MAX]; /* why no refill is started; empty: it may be */
-	bool started, stopping, was_full;
-	void (*full)(void *context);
-	void (*emptied)(void *context);
-	void *context;
-};
 
 static void refill(void *context);
 
@@ -51,6 +31,7 @@ struct pool *pool_create(const struct pool_config *config, struct metrics_pool *
 		free(pool);
 		return NULL;
 	}
+	pool_join_slots(pool);
 	return pool;
 }
 
@@ -58,6 +39,7 @@ void pool_destroy(struct pool *pool)
 {
 	if (!pool)
 		return;
+	pool_quit_slots(pool);
 	loop_remove(pool->timer);
 	template_drop(pool->template);
 	free(pool);
@@ -91,8 +73,7 @@ void pool_read_gauges(const struct pool *pool, struct metrics_gauges *gauges)
 	}
 }
 
-/* Of the kind that is started now. */
-static bool is_fresh(const struct pool *pool, const struct vm *vm)
+bool pool_vm_is_fresh(const struct pool *pool, const struct vm *vm)
 {
 	return pool->templates[vm->slot] == pool->template;
 }
@@ -105,13 +86,13 @@ static unsigned int count_fresh(const struct pool *pool, bool warm_only)
 	for (unsigned int i = 0; i < POOL_VMS_MAX; i++) {
 		const struct vm *vm = pool->slots[i];
 
-		if (vm && is_fresh(pool, vm))
+		if (vm && pool_vm_is_fresh(pool, vm))
 			count += vm->state == VM_WARM || (!warm_only && vm_is_starting(vm));
 	}
 	return count;
 }
 
-static void schedule(struct pool *pool, uint64_t milliseconds)
+void pool_schedule(struct pool *pool, uint64_t milliseconds)
 {
 	if (!pool->stopping && pool->started)
 		loop_set_timer(pool->timer, milliseconds ? milliseconds * CLOCK_NS_PER_MS : 1);
@@ -177,7 +158,7 @@ static void note_failure(struct pool *pool, const char *cause)
 		set_failing(pool, &error);
 		refuse_all(pool, &error);
 	}
-	schedule(pool, delay);
+	pool_schedule(pool, delay);
 }
 
 /* Warm VMs of a former kind, and those beyond the target, once the target is met without them. */
@@ -192,7 +173,7 @@ static void end_surplus(struct pool *pool)
 
 		if (!vm || vm->state != VM_WARM)
 			continue;
-		if (!is_fresh(pool, vm))
+		if (!pool_vm_is_fresh(pool, vm))
 			vm_retire(vm, "its template was replaced");
 		else if (fresh > pool->config.target && fresh--)
 			vm_retire(vm, "the pool's target was lowered");
@@ -219,7 +200,7 @@ static void vm_warm(void *context, struct vm *vm)
 		vm->warm_ns - vm->started_ns);
 	log_info("%s: warm after %llu us", vm->id,
 		(unsigned long long)((vm->warm_ns - vm->started_ns) / CLOCK_NS_PER_US));
-	schedule(pool, 0);
+	pool_schedule(pool, 0);
 	if (claim) {
 		pool_cancel(pool, claim);
 		pool->metrics->waited++;
@@ -270,18 +251,18 @@ static void vm_gone(void *context, struct vm *vm)
 	struct pool *pool = context;
 
 	leave_slot(pool, vm->slot);
+	pool_pass_on(pool);
 	if (pool->stopping && pool_is_empty(pool))
 		pool->emptied(pool->context);
 	else if (clock_now() >= pool->retry_ns)
-		schedule(pool, 0);
+		pool_schedule(pool, 0);
 }
 
 static const struct vm_events vm_events = {.warm = vm_warm, .ended = vm_ended, .gone = vm_gone};
 
-/* How many more are to be started now. */
+/* How many more are to be started now, if there are slots. */
 static unsigned int shortage(const struct pool *pool)
 {
-	const struct pool_slots *slots = pool->config.slots;
 	struct metrics_gauges now;
 	unsigned int wanted, have, more;
 
@@ -293,8 +274,6 @@ static unsigned int shortage(const struct pool *pool)
 		return 0;
 	if (more > pool->config.starts_max - now.starting)
 		more = pool->config.starts_max - now.starting;
-	if (more > slots->maximum - slots->count)
-		more = slots->maximum - slots->count;
 	/* After a failure one VM at a time has to show that the fault is gone. */
 	if (pool->failures && more)
 		more = now.starting ? 0 : 1;
@@ -367,7 +346,7 @@ static bool has_room(struct pool *pool)
 		return true;
 	}
 	set_held(pool, error.message);
-	schedule(pool, ROOM_RETRY_MS);
+	pool_schedule(pool, ROOM_RETRY_MS);
 	pool_read_gauges(pool, &now);
 	if (now.queued <= now.starting)
 		return false;
@@ -398,9 +377,13 @@ static void refill(void *context)
 	}
 	if (count_fresh(pool, true) >= pool->config.target)
 		set_held(pool, NULL);
+	if (!shortage(pool))
+		return;
+	if (pool->config.slots->count == pool->config.slots->maximum)
+		pool_make_way(pool);
 	/* One a turn: a start takes a while, and runs go on in between. */
-	if (shortage(pool) && has_room(pool) && !start_one(pool))
-		schedule(pool, 0);
+	else if (pool_free_slots(pool) && has_room(pool) && !start_one(pool))
+		pool_schedule(pool, 0);
 }
 
 /* --- for the daemon --- */
@@ -421,14 +404,14 @@ void pool_set_template(struct pool *pool, struct template *template)
 	pool->failures = 0;
 	pool->retry_ns = 0;
 	end_surplus(pool);
-	schedule(pool, 0);
+	pool_schedule(pool, 0);
 }
 
 void pool_set_target(struct pool *pool, unsigned int target)
 {
 	pool->config.target = target;
 	end_surplus(pool);
-	schedule(pool, 0);
+	pool_schedule(pool, 0);
 }
 
 unsigned int pool_target(const struct pool *pool)
@@ -446,7 +429,7 @@ static struct vm *find_warm(const struct pool *pool)
 
 		if (!vm || vm->state != VM_WARM)
 			continue;
-		if (is_fresh(pool, vm))
+		if (pool_vm_is_fresh(pool, vm))
 			return vm;
 		found = vm;
 	}
@@ -501,13 +484,13 @@ struct vm *pool_claim_vm(struct pool *pool, struct pool_claim *claim, struct err
 		return NULL;
 	}
 	enqueue(pool, claim);
-	schedule(pool, 0);
+	pool_schedule(pool, 0);
 	return NULL;
 }
 
 void pool_refill(struct pool *pool)
 {
-	schedule(pool, POOL_REFILL_DELAY_MS);
+	pool_schedule(pool, POOL_REFILL_DELAY_MS);
 }
 
 const char *pool_ill_reason(const struct pool *pool)
@@ -520,46 +503,4 @@ const char *pool_ill_reason(const struct pool *pool)
 	if (now.warm)
 		return NULL;
 	return pool->failures ? pool->last_failure : pool->held[0] ? pool->held : NULL;
-}
-
-static json_t *vm_to_json(const struct vm *vm)
-{
-	uint64_t now = clock_now();
-	json_t *boot = vm->booted
-			       ? json_integer((json_int_t)((vm->warm_ns - vm->started_ns) / CLOCK_NS_PER_MS))
-			       : json_null();
-
-	return json_pack("{s:s,s:s,s:i,s:I,s:o}", "id", vm->id, "state", vm_state_name(vm), "pid",
-		(int)vm->pid, "age_ms", (json_int_t)((now - vm->started_ns) / CLOCK_NS_PER_MS), "boot_ms",
-		boot);
-}
-
-static json_t *times_to_json(const struct metrics_pool *metrics)
-{
-	return json_pack("{s:o,s:o,s:o,s:o}", "claim", metrics_histogram_to_json(&metrics->claim),
-		"first_byte", metrics_histogram_to_json(&metrics->first_byte), "refill_clone",
-		metrics_histogram_to_json(&metrics->refill[METRICS_CLONE]), "refill_boot",
-		metrics_histogram_to_json(&metrics->refill[METRICS_BOOT]));
-}
-
-json_t *pool_to_json(const struct pool *pool)
-{
-	const struct metrics_pool *metrics = pool->metrics;
-	struct metrics_gauges now;
-	json_t *vms = json_array();
-
-	for (unsigned int i = 0; i < POOL_VMS_MAX; i++)
-		if (pool->slots[i])
-			json_array_append_new(vms, vm_to_json(pool->slots[i]));
-	pool_read_gauges(pool, &now);
-	return json_pack("{s:o,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:I,s:I,s:I,s:I,s:I,s:o,s:o,s:o,s:o}", "template",
-		pool->template ? json_string(pool->template->name) : json_null(), "target", (int)now.target,
-		"warm", (int)now.warm, "starting", (int)now.starting, "busy", (int)now.busy, "queued",
-		(int)now.queued, "queue_max", (int)pool->config.queue_max, "vms_max",
-		(int)pool->config.slots->maximum, "claims_warm", (json_int_t)metrics->hits, "claims_missed",
-		(json_int_t)metrics->misses, "claims_waited", (json_int_t)metrics->waited, "starts_failed",
-		(json_int_t)metrics->starts_failed, "warm_lost", (json_int_t)metrics->warm_lost,
-		"last_failure", pool->last_failure[0] ? json_string(pool->last_failure) : json_null(), "held",
-		pool->held[0] ? json_string(pool->held) : json_null(), "times", times_to_json(metrics), "vms",
-		vms);
 }

@@ -12,9 +12,11 @@
  * already still serve claims, after those of the new kind, and are ended as soon as the target is met without
  * them.
  *
- * Several pools share one table of slots, and with it vms_max; and the host's room (host-ctl/room.h). Where
- * there is none for a refill, the pool is held: it looks again when a VM is gone, and every ROOM_RETRY_MS.
- * Claims that wait still get VMs then, until there is no room for these either.
+ * Several pools share one table of slots, and with it vms_max. Where all are taken, a claim that waits gets
+ * the place of a warm VM of another pool, and a VM of a pool's present kind that of one of a former kind.
+ * They share the host's room (host-ctl/room.h) too. Where there is none for a refill, the pool is held: it
+ * looks again when a VM is gone, and every ROOM_RETRY_MS. Claims that wait still get VMs then, until there is
+ * no room for these either.
  *
  *   claim: a warm VM at once, or queued (first come, first served), or
  *     exhausted   the queue holds queue_max claims; or, from the queue, last come first, the host has no room
@@ -46,6 +48,7 @@ enum {
 struct pool_slots {
 	bool used[POOL_VMS_MAX];
 	unsigned int count, maximum;
+	struct pool *pools; /* that share them */
 };
 
 struct pool_config {

@@ -454,4 +454,60 @@ static inline void start_with_templates_and(struct daemon *daemon, const char *s
 	daemon_launch(daemon, script, options, true);
 }
 
+/* How many VMs of the pool have these bytes on the command lines of their vmms, a NUL between two words. */
+static inline int count_vmms(const struct daemon *daemon, const char *words, size_t size)
+{
+	struct answer answer;
+	char path[64], line[1024];
+	const json_t *vm;
+	size_t i;
+	int count = 0;
+
+	call(daemon, "GET", "/v1/pool", NULL, &answer);
+	json_array_foreach(json_object_get(answer.json, "vms"), i, vm)
+	{
+		FILE *file;
+		size_t length;
+
+		snprintf(path, sizeof path, "/proc/%lld/cmdline",
+			(long long)json_integer_value(json_object_get(vm, "pid")));
+		file = fopen(path, "re");
+		length = file ? fread(line, 1, sizeof line, file) : 0;
+		if (file)
+			fclose(file);
+		count += memmem(line, length, words, size) != NULL;
+	}
+	answer_finish(&answer);
+	return count;
+}
+
+/* Those that were started to be clones. */
+static inline int count_clones(const struct daemon *daemon)
+{
+	static const char restored[] = "--restore\0fd:5,memory=fd:6";
+
+	return count_vmms(daemon, restored, sizeof restored - 1);
+}
+
+static inline void expect_health(const struct daemon *daemon, int status, const char *reason)
+{
+	struct answer answer;
+
+	call(daemon, "GET", "/v1/healthz", NULL, &answer);
+	assert_int_equal(answer.status, status);
+	if (reason)
+		assert_string_equal(json_string_value(json_object_get(answer.json, "reason")), reason);
+	answer_finish(&answer);
+}
+
+static inline void expect_echo(const struct daemon *daemon)
+{
+	struct answer answer;
+
+	run_command(daemon, "{\"argv\":[\"echo\",\"a\"]}", &answer);
+	assert_int_equal(answer.status, 200);
+	assert_string_equal(member(&answer, "stdout"), "{\"data\":\"a\\n\",\"bytes\":2,\"dropped\":0}");
+	answer_finish(&answer);
+}
+
 #endif

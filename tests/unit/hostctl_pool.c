@@ -143,11 +143,66 @@ static void test_without_any_room_a_miss_is_refused_with_the_figures(void **stat
 	daemon_stop(&daemon);
 }
 
+static void await_vms(const struct daemon *daemon, const char *name, long wanted)
+{
+	char path[64];
+	long found = -1;
+
+	snprintf(path, sizeof path, "/v1/templates/%s", name);
+	for (int waited = 0; waited < WAIT_MS && found != wanted; waited += POLL_MS) {
+		struct answer answer;
+
+		call(daemon, "GET", path, NULL, &answer);
+		found = (long)json_integer_value(json_object_get(answer.json, "vms"));
+		answer_finish(&answer);
+		sleep_ms(found == wanted ? 0 : POLL_MS);
+	}
+	assert_int_equal(found, wanted);
+}
+
+static void succeed(const struct daemon *daemon, const char *method, const char *path, const char *body)
+{
+	struct answer answer;
+
+	call(daemon, method, path, body, &answer);
+	assert_int_equal(answer.status, 200);
+	answer_finish(&answer);
+}
+
+/* All places are taken by warm VMs: who waits gets one of them, and a template that is new gets its place. */
+static void test_warm_vms_make_way(void **state)
+{
+	static char *const options[] = {"--pool", "2", "--max-vms", "2", NULL};
+	struct daemon daemon;
+
+	(void)state;
+	start_with_templates_and(&daemon, "boot", options);
+	succeed(&daemon, "POST", "/v1/templates", "{\"name\":\"tools\"}");
+	for (int i = 0; i < 3; i++) {
+		await_vms(&daemon, "base", 2);
+		succeed(&daemon, "POST", "/v1/run", "{\"argv\":[\"echo\",\"a\"],\"template\":\"tools\"}");
+	}
+	await_vms(&daemon, "base", 2);
+	assert_int_equal(metric(&daemon, "tinderbox_vm_warm_lost_total{template=\"base\"} "), 0);
+	succeed(&daemon, "PUT", "/v1/pool", "{\"template\":\"base\",\"target\":0}");
+	succeed(&daemon, "PUT", "/v1/pool", "{\"template\":\"tools\",\"target\":2}");
+	await_vms(&daemon, "tools", 2);
+	succeed(&daemon, "POST", "/v1/templates", "{\"name\":\"tools\",\"run\":[\"echo again\"]}");
+	/* The one of that name now counts only its own. */
+	await_vms(&daemon, "tools", 2);
+	succeed(&daemon, "PUT", "/v1/pool", "{\"template\":\"tools\",\"target\":0}");
+	await_vms(&daemon, "tools", 0);
+	succeed(&daemon, "DELETE", "/v1/templates/tools", NULL);
+	daemon_stop(&daemon);
+	remove_state(&daemon);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_hits_misses_and_times_are_counted),
 		cmocka_unit_test(test_without_room_refills_stop_and_misses_are_served),
+		cmocka_unit_test(test_warm_vms_make_way),
 		cmocka_unit_test(test_without_any_room_a_miss_is_refused_with_the_figures),
 	};
 

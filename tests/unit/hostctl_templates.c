@@ -19,61 +19,7 @@ static ino_t template_inode(const struct daemon *daemon)
 	return status.st_ino;
 }
 
-/* How many VMs of the pool have these bytes on the command lines of their vmms, a NUL between two words. */
-static int count_vmms(const struct daemon *daemon, const char *words, size_t size)
-{
-	struct answer answer;
-	char path[64], line[1024];
-	const json_t *vm;
-	size_t i;
-	int count = 0;
-
-	call(daemon, "GET", "/v1/pool", NULL, &answer);
-	json_array_foreach(json_object_get(answer.json, "vms"), i, vm)
-	{
-		FILE *file;
-		size_t length;
-
-		snprintf(path, sizeof path, "/proc/%lld/cmdline",
-			(long long)json_integer_value(json_object_get(vm, "pid")));
-		file = fopen(path, "re");
-		length = file ? fread(line, 1, sizeof line, file) : 0;
-		if (file)
-			fclose(file);
-		count += memmem(line, length, words, size) != NULL;
-	}
-	answer_finish(&answer);
-	return count;
-}
-
-static const char restored[] = "--restore\0fd:5,memory=fd:6";
 static const char prefaulted[] = "--restore\0fd:5,memory=fd:6,working-set=fd:8";
-
-static int count_clones(const struct daemon *daemon)
-{
-	return count_vmms(daemon, restored, sizeof restored - 1);
-}
-
-static void expect_health(const struct daemon *daemon, int status, const char *reason)
-{
-	struct answer answer;
-
-	call(daemon, "GET", "/v1/healthz", NULL, &answer);
-	assert_int_equal(answer.status, status);
-	if (reason)
-		assert_string_equal(json_string_value(json_object_get(answer.json, "reason")), reason);
-	answer_finish(&answer);
-}
-
-static void expect_echo(const struct daemon *daemon)
-{
-	struct answer answer;
-
-	run_command(daemon, "{\"argv\":[\"echo\",\"a\"]}", &answer);
-	assert_int_equal(answer.status, 200);
-	assert_string_equal(member(&answer, "stdout"), "{\"data\":\"a\\n\",\"bytes\":2,\"dropped\":0}");
-	answer_finish(&answer);
-}
 
 static void stop(struct daemon *daemon)
 {
@@ -209,114 +155,6 @@ static void test_one_that_cannot_be_loaded_is_built_again(void **state)
 	assert_true(template_inode(&daemon) != first);
 	assert_int_equal(count_clones(&daemon), 2);
 	expect_health(&daemon, 200, NULL);
-	daemon_stop(&daemon);
-	remove_state(&daemon);
-}
-
-static const char in_standby[] = "fd:4\0--standby";
-
-/* Sockets of VMs: each has one, whoever it belongs to. */
-static int count_sockets(const struct daemon *daemon)
-{
-	char path[96];
-
-	snprintf(path, sizeof path, "%s/vm", daemon->folder);
-	return count_entries(path, "vm-");
-}
-
-static void await_sockets(const struct daemon *daemon, int wanted)
-{
-	int found = 0;
-
-	for (int waited = 0; waited < WAIT_MS; waited += POLL_MS) {
-		found = count_sockets(daemon);
-		if (found == wanted)
-			return;
-		sleep_ms(POLL_MS);
-	}
-	fail_msg("%d sockets, wanted %d", found, wanted);
-}
-
-/* Clones are made of processes that were there before; the next ones take their places; none is left. */
-static void test_clones_come_from_standby(void **state)
-{
-	static char *const options[] = {"--pool", "2", NULL};
-	struct daemon daemon;
-
-	(void)state;
-	daemon_folder(&daemon);
-	daemon.templates = true;
-	daemon.standby = "3";
-	daemon_launch(&daemon, "boot touch", options, true);
-	/* Whoever is there, is ready some time later: of so many starts, one is made of such. */
-	for (int i = 0; i < 8; i++) {
-		await_sockets(&daemon, 5);
-		expect_echo(&daemon);
-		await_pool(&daemon, "warm", 2);
-	}
-	assert_true(count_vmms(&daemon, in_standby, sizeof in_standby) > 0);
-	assert_int_equal(count_vmms(&daemon, in_standby, sizeof in_standby) + count_clones(&daemon), 2);
-	await_sockets(&daemon, 5);
-	daemon_stop(&daemon);
-	remove_state(&daemon);
-}
-
-/* Those in standby have nobody to tell them what to be. */
-static void test_a_killed_daemon_leaves_no_standby(void **state)
-{
-	static char *const options[] = {"--pool", "1", NULL};
-	struct daemon daemon;
-
-	(void)state;
-	daemon_folder(&daemon);
-	daemon.templates = true;
-	daemon.standby = "4";
-	daemon_launch(&daemon, "boot", options, true);
-	await_sockets(&daemon, 5);
-	/* Until the last one is executed it has the daemon's locks. */
-	sleep_ms(300);
-	assert_int_equal(kill(daemon.pid, SIGKILL), 0);
-	assert_int_equal(daemon_wait(&daemon), 128 + SIGKILL);
-	daemon.keep_kernel = true;
-	daemon_launch(&daemon, "", options, true);
-	await_sockets(&daemon, 5);
-	daemon_stop(&daemon);
-	remove_state(&daemon);
-}
-
-/* One that ends by itself is replaced, and a clone that none is there for starts as any other. */
-static void test_a_clone_needs_no_standby(void **state)
-{
-	static char *const options[] = {"--pool", "3", NULL};
-	struct daemon daemon;
-
-	(void)state;
-	daemon_folder(&daemon);
-	daemon.templates = true;
-	daemon.standby = "1";
-	daemon_launch(&daemon, "boot", options, true);
-	assert_int_equal(count_clones(&daemon) + count_vmms(&daemon, in_standby, sizeof in_standby), 3);
-	for (int i = 0; i < 8; i++)
-		expect_echo(&daemon);
-	await_pool(&daemon, "warm", 3);
-	await_sockets(&daemon, 4);
-	daemon_stop(&daemon);
-	remove_state(&daemon);
-}
-
-static void test_what_standby_cannot_restore_is_said(void **state)
-{
-	static char *const options[] = {"--pool", "1", NULL};
-	struct daemon daemon;
-
-	(void)state;
-	daemon_folder(&daemon);
-	daemon.templates = true;
-	daemon.standby = "2";
-	daemon_launch(&daemon, "boot restore-exit:1", options, true);
-	expect_health(&daemon, 503,
-		"template base could not be built: the VM could not be set up (vmm: fake vmm: told not to "
-		"restore)");
 	daemon_stop(&daemon);
 	remove_state(&daemon);
 }
@@ -652,10 +490,6 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_the_pool_is_of_clones),
 		cmocka_unit_test(test_clones_get_the_working_set_that_was_recorded),
-		cmocka_unit_test(test_clones_come_from_standby),
-		cmocka_unit_test(test_a_killed_daemon_leaves_no_standby),
-		cmocka_unit_test(test_a_clone_needs_no_standby),
-		cmocka_unit_test(test_what_standby_cannot_restore_is_said),
 		cmocka_unit_test(test_a_template_is_built_again_when_its_inputs_changed),
 		cmocka_unit_test(test_one_that_cannot_be_loaded_is_built_again),
 		cmocka_unit_test(test_damaged_descriptions_are_named),
