@@ -340,7 +340,7 @@ static void test_the_root(struct suite *suite)
 		{"the mounts", "cut -d' ' -f2,3 /proc/mounts | grep -v '^/.* proc$' | tr '\\n' ';'",
 			"/sys sysfs;/dev devtmpfs;/ overlay;/dev/pts devpts;/dev/shm tmpfs;/run tmpfs;/tmp "
 			"tmpfs;"
-			"/sys/fs/cgroup cgroup2;"},
+			"/sys/fs/cgroup cgroup2;/proc/sys/kernel/random/boot_id tmpfs;"},
 		{"PID 1 was deleted with its initramfs", "readlink /proc/1/exe", "/init (deleted)\n"},
 		{"the root can be written",
 			"echo a >/etc/new && mv /etc/new /etc/old && cat /etc/old; rm -r /var/*; "
