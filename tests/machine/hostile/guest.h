@@ -22,6 +22,7 @@
 #define PVPANIC_BASE 0xd0101000ull
 #define IOAPIC_BASE 0xfec00000ull
 #define LAPIC_BASE 0xfee00000ull
+enum { LAPIC_TIMER_INITIAL = 0x380 }; /* from LAPIC_BASE */
 #define LOW_HOLE 0xa0000ull
 #define HIGH_HOLE 0xc0000000ull
 #define GUEST_START 0x100000ull
@@ -175,6 +176,8 @@ extern struct device devices[WINDOWS_MAX];
 extern unsigned device_count;
 extern struct ring rings[QUEUES_MAX];
 extern uint8_t arena[1 << 20];
+/* The end of all that the guest has of its own, by the linker. */
+extern uint8_t own_memory_end[] __asm__("_end");
 
 void scan_devices(void);
 /* NULL: none with that id after `after` (NULL: from the first). */

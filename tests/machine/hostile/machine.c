@@ -21,7 +21,7 @@ enum {
 	LAPIC_ID = 0x20,
 	LAPIC_TPR = 0x80,
 	LAPIC_SPURIOUS = 0xf0,
-	LAPIC_LOCAL_FIRST = 0x320,
+	LAPIC_LOCAL_FIRST = 0x320, /* the timer's: without its mode it has no deadline either */
 	LAPIC_LOCAL_LAST = 0x370,
 	LAPIC_STEP = 0x10,
 	LAPIC_MASKED = 1 << 16,
@@ -164,6 +164,8 @@ static void restore_apic_base(uint64_t b, uint64_t c, uint64_t d)
 	(void)b;
 	(void)c;
 	(void)d;
+	/* By way of off: x2APIC is not left for xAPIC at once, and what it had under way ends. */
+	write_msr(MSR_APIC_BASE, LAPIC_BASE | APIC_BASE_FIRST);
 	write_msr(MSR_APIC_BASE, LAPIC_BASE | APIC_BASE_ENABLE | APIC_BASE_FIRST);
 }
 
@@ -175,6 +177,8 @@ void machine_settle(void)
 		ioapic_write(IOAPIC_PIN + 2 * pin, IOAPIC_MASKED);
 	for (uint32_t local = LAPIC_LOCAL_FIRST; local <= LAPIC_LOCAL_LAST; local += LAPIC_STEP)
 		lapic_write(local, LAPIC_MASKED);
+	/* Masked, a timer would still wake the processor out of its sleep. */
+	lapic_write(LAPIC_TIMER_INITIAL, 0);
 	lapic_write(LAPIC_ID, 0);
 	lapic_write(LAPIC_TPR, 0);
 	lapic_write(LAPIC_SPURIOUS, 0x1ff);

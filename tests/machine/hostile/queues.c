@@ -272,6 +272,17 @@ static void offer_chain(const struct device *device, unsigned queue, const struc
 		device_up(device, RING_MAX);
 }
 
+/*
+ * The guest's own memory, where no device may write. Whatever length goes with it: the device may read a
+ * descriptor while it is rewritten, and see the address of one chain with the length of the next.
+ */
+static bool is_itself(uint64_t address)
+{
+	bool in_arena = address >= (uint64_t)arena && address < (uint64_t)arena + sizeof(arena) / 2;
+
+	return address < (uint64_t)own_memory_end && !in_arena;
+}
+
 /* Buffers at the borders, of every length at a border. */
 static void offer_borders(const struct device *device, unsigned queue)
 {
@@ -288,8 +299,8 @@ static void offer_borders(const struct device *device, unsigned queue)
 		const struct chain alone = {
 			.address = {values[i], 0}, .length = {length, 0}, .flags = {way, 0}};
 
-		if (values[i] < (uint64_t)arena && is_memory(values[i] + length))
-			continue; /* itself */
+		if (is_itself(values[i]))
+			continue;
 		offer_chain(device, queue, &chain);
 		offer_chain(device, queue, &alone);
 	}
