@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -98,6 +99,15 @@ int template_store_open(struct template_store *store, const char *state_director
 	fd_close(&state);
 	if (r < 0)
 		return fail(error, r, "use the folder of templates in", state_directory);
+	/* What is unfinished is another daemon's, if there is one. */
+	if (flock(store->folder, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK) {
+		fd_close(&store->folder);
+		error_set(error, ERROR_INTERNAL,
+			"the state folder %s is in use by another host-ctl serve: stop it first, or give "
+			"this one its own with --state-dir",
+			state_directory);
+		return -EBUSY;
+	}
 	sweep(store->folder);
 	return 0;
 }

@@ -333,6 +333,19 @@ struct pool *templates_base_pool(struct templates *templates)
 	return templates->pools[0].pool;
 }
 
+/* On the disk, and to be loaded. */
+static bool is_coming(const struct templates *templates, const char *name)
+{
+	const json_t *item;
+	size_t i;
+
+	if (templates->job && templates->job_is_fetch && !strcmp(templates->job_name, name))
+		return true;
+	json_array_foreach(
+		templates->to_fetch, i, item) if (!strcmp(json_string_value(item), name)) return true;
+	return false;
+}
+
 struct pool *templates_pool(struct templates *templates, const char *name, struct error *error)
 {
 	struct pool *pool = find_pool(templates, name ? name : TEMPLATE_BASE);
@@ -341,6 +354,11 @@ struct pool *templates_pool(struct templates *templates, const char *name, struc
 	if (pool)
 		return pool;
 	template = template_store_find(&templates->store, name);
+	if (!template && is_coming(templates, name)) {
+		error_set(error, ERROR_NOT_READY,
+			"template %.64s is being loaded from the disk: try again in a moment", name);
+		return NULL;
+	}
 	if (!template) {
 		error_set(error, ERROR_NOT_FOUND,
 			"there is no template %.64s: see `host-ctl template list`, or build it", name);

@@ -436,6 +436,60 @@ static void test_a_rebuilt_template_replaces_its_clones(void **state)
 	remove_state(&daemon);
 }
 
+/* What lies on the disk is not denied while it is still to be loaded. */
+static void test_templates_come_back_with_the_daemon(void **state)
+{
+	struct daemon daemon;
+	struct answer answer;
+	int status = 0;
+
+	(void)state;
+	start_with_templates(&daemon, "boot");
+	build(&daemon, "{\"name\":\"tools\"}");
+	stop(&daemon);
+	daemon.keep_kernel = true;
+	daemon_launch(&daemon, "", pool_of_two, false);
+	for (int waited = 0; status != 200 && waited < WAIT_MS; waited += POLL_MS) {
+		run_command(&daemon, "{\"argv\":[\"echo\",\"a\"],\"template\":\"tools\"}", &answer);
+		status = answer.status;
+		if (status != 200) {
+			assert_int_equal(status, 503);
+			assert_string_equal(error_member(&answer, "message"),
+				"template tools is being loaded from the disk: try again in a moment");
+		}
+		answer_finish(&answer);
+		sleep_ms(POLL_MS);
+	}
+	assert_int_equal(status, 200);
+	for (int waited = 0; number_at(&daemon, "/v1/templates", "templates", 1, "vms") && waited < WAIT_MS;
+		waited += POLL_MS)
+		sleep_ms(POLL_MS);
+	remove_template(&daemon, "tools", 200);
+	daemon_stop(&daemon);
+	remove_state(&daemon);
+}
+
+/* Its builds are not the leftovers of another. */
+static void test_a_state_folder_has_one_daemon(void **state)
+{
+	struct daemon daemon, second;
+
+	(void)state;
+	start_with_templates(&daemon, "boot");
+	daemon_folder(&second);
+	second.templates = true;
+	snprintf(second.state, sizeof second.state, "%s", daemon.state);
+	write_text(second.folder, "kernel", "boot");
+	second.pid = fork();
+	if (second.pid == 0)
+		daemon_child(&second, STDERR_FILENO, pool_of_two);
+	assert_int_equal(daemon_wait(&second), 1);
+	remove_folder(second.folder);
+	expect_echo(&daemon);
+	daemon_stop(&daemon);
+	remove_state(&daemon);
+}
+
 static void test_bad_requests_are_refused_by_name(void **state)
 {
 	static const struct {
@@ -499,6 +553,8 @@ int main(void)
 		cmocka_unit_test(test_runs_wait_for_the_build),
 		cmocka_unit_test(test_templates_are_built_listed_used_and_removed),
 		cmocka_unit_test(test_a_rebuilt_template_replaces_its_clones),
+		cmocka_unit_test(test_templates_come_back_with_the_daemon),
+		cmocka_unit_test(test_a_state_folder_has_one_daemon),
 		cmocka_unit_test(test_bad_requests_are_refused_by_name),
 	};
 
