@@ -296,6 +296,15 @@ void hostile_drain(struct hostile_vm *vm)
 		;
 }
 
+void hostile_listen(struct hostile_vm *vm, unsigned ms)
+{
+	struct vmm_message message;
+	uint64_t end = hostile_now_us() + (uint64_t)ms * US_PER_MS;
+
+	while (left_ms(end) > 0)
+		turn(vm, left_ms(end), &message);
+}
+
 static int64_t ask_with(
 	struct hostile_vm *vm, uint32_t type, const int *fds, size_t count, struct vmm_message *reply)
 {

@@ -64,6 +64,8 @@ bool hostile_start(struct hostile_vm *vm, const struct hostile_setup *setup, con
 bool hostile_await(struct hostile_vm *vm, const char *word, const char *or_word, unsigned limit_ms);
 /* Reads what has been said until now. */
 void hostile_drain(struct hostile_vm *vm);
+/* Waits so long, and reads what is said meanwhile: a peer that does not read is dropped. */
+void hostile_listen(struct hostile_vm *vm, unsigned ms);
 bool hostile_usage(const struct hostile_vm *vm, struct hostile_usage *usage);
 /* True when it used less than a third of a CPU for a while; why: what it used. */
 bool hostile_is_idle(const struct hostile_vm *vm, char why[HOSTILE_WHY_MAX]);
