@@ -341,31 +341,35 @@ static bool is_coming(const struct templates *templates, const char *name)
 
 	if (templates->job && templates->job_is_fetch && !strcmp(templates->job_name, name))
 		return true;
-	json_array_foreach(
-		templates->to_fetch, i, item) if (!strcmp(json_string_value(item), name)) return true;
+	json_array_foreach(templates->to_fetch, i, item)
+	{
+		if (!strcmp(json_string_value(item), name))
+			return true;
+	}
 	return false;
 }
 
 struct pool *templates_pool(struct templates *templates, const char *name, struct error *error)
 {
-	struct pool *pool = find_pool(templates, name ? name : TEMPLATE_BASE);
+	const char *wanted = name ? name : TEMPLATE_BASE;
+	struct pool *pool = find_pool(templates, wanted);
 	struct template *template;
 
 	if (pool)
 		return pool;
-	template = template_store_find(&templates->store, name);
-	if (!template && is_coming(templates, name)) {
+	template = template_store_find(&templates->store, wanted);
+	if (!template && is_coming(templates, wanted)) {
 		error_set(error, ERROR_NOT_READY,
-			"template %.64s is being loaded from the disk: try again in a moment", name);
+			"template %.64s is being loaded from the disk: try again in a moment", wanted);
 		return NULL;
 	}
 	if (!template) {
 		error_set(error, ERROR_NOT_FOUND,
-			"there is no template %.64s: see `host-ctl template list`, or build it", name);
+			"there is no template %.64s: see `host-ctl template list`, or build it", wanted);
 		return NULL;
 	}
 	if (templates->pool_count < TEMPLATES_POOLS_MAX)
-		pool = add_pool(templates, name);
+		pool = add_pool(templates, wanted);
 	if (!pool) {
 		error_set(error, ERROR_EXHAUSTED, "there are %u pools already, or no memory for one more",
 			templates->pool_count);
