@@ -126,6 +126,24 @@ static int discard_pages(const struct guest_memory *memory, void *start, uint64_
 	return madvise(start, length, MADV_DONTNEED) < 0 ? -errno : 0;
 }
 
+/* Linux 5.14. */
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22
+#define MADV_POPULATE_WRITE 23
+#endif
+
+int guest_memory_populate(void *pointer, uint64_t length, bool write)
+{
+	uintptr_t start = (uintptr_t)pointer & ~(uintptr_t)(MEMORY_PAGE - 1);
+	uint64_t bytes = length + ((uintptr_t)pointer - start);
+	int r;
+
+	do
+		r = madvise((void *)start, bytes, write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
+	while (r < 0 && errno == EINTR);
+	return r < 0 ? -errno : 0;
+}
+
 int64_t guest_memory_discard(const struct guest_memory *memory, void *pointer, uint64_t length)
 {
 	uintptr_t address = (uintptr_t)pointer;

@@ -65,6 +65,13 @@ int guest_memory_write(const struct guest_memory *memory, gpa_t address, const v
  */
 int64_t guest_memory_discard(const struct guest_memory *memory, void *pointer, uint64_t length);
 
+/*
+ * Has the pages of [pointer, pointer + length) in place, a part of what guest_memory_pointer has returned, as
+ * a read or a write would, but for their content, which does not change. 0, or -errno of madvise: -EINVAL: a
+ * kernel before 5.14 (or memory that cannot be written).
+ */
+int guest_memory_populate(void *pointer, uint64_t length, bool write);
+
 /* All bytes of all regions. */
 uint64_t guest_memory_size(const struct guest_memory *memory);
 

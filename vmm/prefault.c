@@ -1,26 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "vmm/prefault.h"
-#include <errno.h>
-#include <sys/mman.h>
-
-/* Linux 5.14. */
-#ifndef MADV_POPULATE_READ
-#define MADV_POPULATE_READ 22
-#define MADV_POPULATE_WRITE 23
-#endif
-
-static int populate(uint8_t *start, uint64_t length, int advice)
-{
-	int r;
-
-	do
-		r = madvise(start, length, advice);
-	while (r < 0 && errno == EINTR);
-	return r < 0 ? -errno : 0;
-}
 
 /* A run may lie in several regions, which follow one another in the memory file. */
-static int prefault_run(const struct guest_memory *memory, const struct working_set_run *run, int advice)
+static int prefault_run(const struct guest_memory *memory, const struct working_set_run *run, bool write)
 {
 	uint64_t first = (uint64_t)run->first * WORKING_SET_PAGE;
 	uint64_t end = first + (uint64_t)run->pages * WORKING_SET_PAGE, base = 0;
@@ -32,7 +14,7 @@ static int prefault_run(const struct guest_memory *memory, const struct working_
 		uint64_t until = end < base + region->size ? end : base + region->size;
 
 		if (from < until)
-			r = populate(region->host + (from - base), until - from, advice);
+			r = guest_memory_populate(region->host + (from - base), until - from, write);
 		base += region->size;
 	}
 	return r;
@@ -40,14 +22,10 @@ static int prefault_run(const struct guest_memory *memory, const struct working_
 
 int prefault(const struct guest_memory *memory, const struct working_set *set)
 {
-	static const int advice[WORKING_SET_KINDS] = {
-		[WORKING_SET_WRITTEN] = MADV_POPULATE_WRITE,
-		[WORKING_SET_READ] = MADV_POPULATE_READ,
-	};
 	int r = 0;
 
 	for (int kind = 0; kind < WORKING_SET_KINDS; kind++)
 		for (unsigned i = 0; r == 0 && i < set->kinds[kind].count; i++)
-			r = prefault_run(memory, &set->kinds[kind].runs[i], advice[kind]);
+			r = prefault_run(memory, &set->kinds[kind].runs[i], kind == WORKING_SET_WRITTEN);
 	return r;
 }

@@ -8,11 +8,8 @@
  */
 #include "vmm/virtio/vsock_conn.h"
 #include <errno.h>
-#include <linux/mman.h>
-#include <sys/mman.h>
 
 enum {
-	PAGE = 4096,
 	ROUND_PACKETS = VSOCK_QUEUE_SIZE,
 	TOUCHED_BUFFERS = 16, /* what greeting, rehearsal and a first command take, and some more */
 };
@@ -300,17 +297,10 @@ static bool pump_one(struct vsock *vsock)
 	return true;
 }
 
-/* As a write would, but for the content: a buffer that is not used is not changed. Where Linux is too old for
- * it (before 5.14) the first packet has the page copied. */
-static void own_page(void *address)
-{
-	madvise((void *)((uintptr_t)address & ~(uintptr_t)(PAGE - 1)), PAGE, MADV_POPULATE_WRITE);
-}
-
 /*
  * The buffers that the next packets will get are made ready to be written to, once: in a clone their pages
  * are the template's until then, and the packet that has one copied would be that of a user's command. The
- * first packet of all comes long before that. What is wrong with a buffer its turn will show.
+ * first packet of all comes long before that. What is wrong with a buffer, or fails, its turn will show.
  */
 static void touch_next(struct vsock *vsock)
 {
@@ -322,7 +312,7 @@ static void touch_next(struct vsock *vsock)
 	while (popped < TOUCHED_BUFFERS && virtq_pop(queue, &chain) > 0) {
 		popped++;
 		for (unsigned i = 0; i < chain.writable.count; i++)
-			own_page(chain.writable.iov[i].iov_base);
+			guest_memory_populate(chain.writable.iov[i].iov_base, 1, true);
 	}
 	while (popped--)
 		virtq_unpop(queue);
