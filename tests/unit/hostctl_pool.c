@@ -143,23 +143,6 @@ static void test_without_any_room_a_miss_is_refused_with_the_figures(void **stat
 	daemon_stop(&daemon);
 }
 
-static void await_vms(const struct daemon *daemon, const char *name, long wanted)
-{
-	char path[64];
-	long found = -1;
-
-	snprintf(path, sizeof path, "/v1/templates/%s", name);
-	for (int waited = 0; waited < WAIT_MS && found != wanted; waited += POLL_MS) {
-		struct answer answer;
-
-		call(daemon, "GET", path, NULL, &answer);
-		found = (long)json_integer_value(json_object_get(answer.json, "vms"));
-		answer_finish(&answer);
-		sleep_ms(found == wanted ? 0 : POLL_MS);
-	}
-	assert_int_equal(found, wanted);
-}
-
 static void succeed(const struct daemon *daemon, const char *method, const char *path, const char *body)
 {
 	struct answer answer;

@@ -389,9 +389,7 @@ static void test_templates_are_built_listed_used_and_removed(void **state)
 	call(&daemon, "PUT", "/v1/pool", "{\"template\":\"tools\",\"target\":0}", &answer);
 	answer_finish(&answer);
 	await_other_pool(&daemon, "warm", 0);
-	for (int waited = 0; number_at(&daemon, "/v1/templates", "templates", 1, "vms") && waited < WAIT_MS;
-		waited += POLL_MS)
-		sleep_ms(POLL_MS);
+	await_vms(&daemon, "tools", 0);
 	remove_template(&daemon, "tools", 200);
 	remove_template(&daemon, "tools", 404);
 	expect_error(&daemon, "POST", "/v1/run", "{\"argv\":[\"echo\"],\"template\":\"tools\"}", "not_found",
@@ -420,17 +418,11 @@ static void test_a_rebuilt_template_replaces_its_clones(void **state)
 	await_other_pool(&daemon, "starting", 0);
 	await_other_pool(&daemon, "warm", 2);
 	/* All warm ones are of the last one, which counts only its own. */
-	for (int waited = 0; number_at(&daemon, "/v1/templates", "templates", 1, "vms") != 2;
-		waited += POLL_MS) {
-		assert_true(waited < WAIT_MS);
-		sleep_ms(POLL_MS);
-	}
+	await_vms(&daemon, "tools", 2);
 	assert_int_equal(number_at(&daemon, "/v1/pools", "pools", 1, "warm_lost"), 0);
 	call(&daemon, "PUT", "/v1/pool", "{\"template\":\"tools\",\"target\":0}", &answer);
 	answer_finish(&answer);
-	for (int waited = 0; number_at(&daemon, "/v1/templates", "templates", 1, "vms") && waited < WAIT_MS;
-		waited += POLL_MS)
-		sleep_ms(POLL_MS);
+	await_vms(&daemon, "tools", 0);
 	remove_template(&daemon, "tools", 200);
 	daemon_stop(&daemon);
 	remove_state(&daemon);
@@ -461,9 +453,7 @@ static void test_templates_come_back_with_the_daemon(void **state)
 		sleep_ms(POLL_MS);
 	}
 	assert_int_equal(status, 200);
-	for (int waited = 0; number_at(&daemon, "/v1/templates", "templates", 1, "vms") && waited < WAIT_MS;
-		waited += POLL_MS)
-		sleep_ms(POLL_MS);
+	await_vms(&daemon, "tools", 0);
 	remove_template(&daemon, "tools", 200);
 	daemon_stop(&daemon);
 	remove_state(&daemon);
