@@ -26,6 +26,15 @@ static void await_sockets(const struct daemon *daemon, int wanted)
 	fail_msg("%d sockets, wanted %d", found, wanted);
 }
 
+static void start_in_standby(
+	struct daemon *daemon, const char *standby, const char *script, char *const *options)
+{
+	daemon_folder(daemon);
+	daemon->templates = true;
+	daemon->standby = standby;
+	daemon_launch(daemon, script, options, true);
+}
+
 /* Clones are made of processes that were there before; the next ones take their places; none is left. */
 static void test_clones_come_from_standby(void **state)
 {
@@ -33,10 +42,7 @@ static void test_clones_come_from_standby(void **state)
 	struct daemon daemon;
 
 	(void)state;
-	daemon_folder(&daemon);
-	daemon.templates = true;
-	daemon.standby = "3";
-	daemon_launch(&daemon, "boot touch", options, true);
+	start_in_standby(&daemon, "3", "boot touch", options);
 	/* Whoever is there, is ready some time later: of so many starts, one is made of such. */
 	for (int i = 0; i < 8; i++) {
 		await_sockets(&daemon, 5);
@@ -57,10 +63,7 @@ static void test_a_killed_daemon_leaves_no_standby(void **state)
 	struct daemon daemon;
 
 	(void)state;
-	daemon_folder(&daemon);
-	daemon.templates = true;
-	daemon.standby = "4";
-	daemon_launch(&daemon, "boot", options, true);
+	start_in_standby(&daemon, "4", "boot", options);
 	await_sockets(&daemon, 5);
 	/* Until the last one is executed it has the daemon's locks. */
 	sleep_ms(300);
@@ -80,10 +83,7 @@ static void test_a_clone_needs_no_standby(void **state)
 	struct daemon daemon;
 
 	(void)state;
-	daemon_folder(&daemon);
-	daemon.templates = true;
-	daemon.standby = "1";
-	daemon_launch(&daemon, "boot", options, true);
+	start_in_standby(&daemon, "1", "boot", options);
 	assert_int_equal(count_clones(&daemon) + count_vmms(&daemon, in_standby, sizeof in_standby), 3);
 	for (int i = 0; i < 8; i++)
 		expect_echo(&daemon);
@@ -99,10 +99,7 @@ static void test_what_standby_cannot_restore_is_said(void **state)
 	struct daemon daemon;
 
 	(void)state;
-	daemon_folder(&daemon);
-	daemon.templates = true;
-	daemon.standby = "2";
-	daemon_launch(&daemon, "boot restore-exit:1", options, true);
+	start_in_standby(&daemon, "2", "boot restore-exit:1", options);
 	expect_health(&daemon, 503,
 		"template base could not be built: the VM could not be set up (vmm: fake vmm: told not to "
 		"restore)");
