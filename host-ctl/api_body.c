@@ -4,27 +4,34 @@
 
 #include <string.h>
 
-json_t *api_body_parse(const struct http_request *request, const char *const *fields, struct error *error)
+int api_body_check_fields(json_t *body, const char *const *fields, struct error *error)
 {
-	json_error_t problem;
-	json_t *body = json_loadb(request->body, request->body_length, JSON_REJECT_DUPLICATES, &problem);
 	const char *key;
 	json_t *value;
 
-	if (!json_is_object(body)) {
-		error_set(error, ERROR_INVALID, "the body is not a JSON object");
-		json_decref(body);
-		return NULL;
-	}
 	json_object_foreach(body, key, value)
 	{
 		size_t i = 0;
 
 		while (fields[i] && strcmp(fields[i], key) != 0)
 			i++;
-		if (fields[i])
-			continue;
-		error_set(error, ERROR_INVALID, "unknown field \"%.64s\" in the request", key);
+		if (!fields[i])
+			return error_set(error, ERROR_INVALID, "unknown field \"%.64s\" in the request", key);
+	}
+	return 0;
+}
+
+json_t *api_body_parse(const struct http_request *request, const char *const *fields, struct error *error)
+{
+	json_error_t problem;
+	json_t *body = json_loadb(request->body, request->body_length, JSON_REJECT_DUPLICATES, &problem);
+
+	if (!json_is_object(body)) {
+		error_set(error, ERROR_INVALID, "the body is not a JSON object");
+		json_decref(body);
+		return NULL;
+	}
+	if (api_body_check_fields(body, fields, error)) {
 		json_decref(body);
 		return NULL;
 	}

@@ -5,6 +5,8 @@
 
 #include "host-ctl/http.h"
 
+/* An object has no other fields than these, ended by NULL. */
+int api_body_check_fields(json_t *body, const char *const *fields, struct error *error);
 /* The body as an object of no other fields than these (ended by NULL), the caller's; NULL with *error set. */
 json_t *api_body_parse(const struct http_request *request, const char *const *fields, struct error *error);
 /* The name of a template; it lives in the body. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "host-ctl/run_request.h"
+#include "host-ctl/api_body.h"
 #include "host-ctl/text.h"
 
 #include <stdlib.h>
@@ -16,25 +17,7 @@ struct parser {
 };
 
 static const char *const fields[] = {"argv", "argv_b64", "env", "env_b64", "cwd", "user", "stdin",
-	"stdin_b64", "stdin_stream", "timeout_ms", "memory_max", "pids_max", "template"};
-
-static int refuse_unknown(struct parser *parser)
-{
-	const char *key;
-	json_t *value;
-
-	json_object_foreach(parser->root, key, value)
-	{
-		bool known = false;
-
-		for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++)
-			known = known || !strcmp(key, fields[i]);
-		if (!known)
-			return error_set(
-				parser->error, ERROR_INVALID, "unknown field \"%.64s\" in the request", key);
-	}
-	return 0;
-}
+	"stdin_b64", "stdin_stream", "timeout_ms", "memory_max", "pids_max", "template", NULL};
 
 static int refuse_both(struct parser *parser, const char *one, const char *other)
 {
@@ -312,9 +295,10 @@ static int parse_fields(struct parser *parser)
 {
 	struct run_request *request = parser->request;
 
-	if (refuse_unknown(parser) || refuse_both(parser, "argv", "argv_b64") ||
-		refuse_both(parser, "env", "env_b64") || refuse_both(parser, "stdin", "stdin_b64") ||
-		parse_argv(parser) || parse_env(parser) || parse_text(parser, "cwd", RUN_CWD_MAX, true) ||
+	if (api_body_check_fields(parser->root, fields, parser->error) ||
+		refuse_both(parser, "argv", "argv_b64") || refuse_both(parser, "env", "env_b64") ||
+		refuse_both(parser, "stdin", "stdin_b64") || parse_argv(parser) || parse_env(parser) ||
+		parse_text(parser, "cwd", RUN_CWD_MAX, true) ||
 		parse_text(parser, "user", RUN_USER_MAX, false) || parse_input(parser) ||
 		parse_numbers(parser) || parse_template(parser))
 		return -1;
