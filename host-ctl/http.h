@@ -66,6 +66,12 @@ struct http_request {
 	struct http_exchange *exchange; /* http.c's */
 };
 
+/* A parameter of the query, such as that of ?name=value; it may be empty. NULL: it is not there. */
+const char *http_request_query(const struct http_request *request, const char *name);
+/* Each of them (value may be NULL), until visit returns false. */
+void http_request_each_query(const struct http_request *request,
+	bool (*visit)(void *context, const char *name, const char *value), void *context);
+
 /* An upgraded connection. `stream` is to be ended by http_stream_close; fd is non-blocking and not owned. */
 typedef void http_upgraded_fn(
 	void *context, struct http_stream *stream, int fd, const void *extra, size_t extra_length);

@@ -143,6 +143,14 @@ static struct templates *make_templates(struct serve *serve, struct error *error
 	return templates_create(&config, &serve->metrics, pool_full, pool_emptied, serve, error);
 }
 
+static struct sandboxes *make_sandboxes(const struct serve *serve)
+{
+	const struct sandboxes_config config = {
+		.loop = serve->loop, .templates = serve->api.templates, .keep_ms = serve->options.keep_ms};
+
+	return sandboxes_create(&config);
+}
+
 static int make_parts(struct serve *serve, struct error *error)
 {
 	error_set(error, ERROR_INTERNAL, "out of memory or fds for the daemon's parts");
@@ -155,6 +163,9 @@ static int make_parts(struct serve *serve, struct error *error)
 	serve->api = (struct api){
 		.loop = serve->loop, .metrics = &serve->metrics, .templates = make_templates(serve, error)};
 	if (!serve->signals[0] || !serve->signals[1] || !serve->stop_timer || !serve->api.templates)
+		return -ENOMEM;
+	serve->api.sandboxes = make_sandboxes(serve);
+	if (!serve->api.sandboxes)
 		return -ENOMEM;
 	if (runtime_listen(&serve->runtime, serve->options.group, error))
 		return -EIO;
@@ -170,6 +181,7 @@ static void finish(struct serve *serve)
 	 * theirs. */
 	if (!serve->api.templates || templates_are_empty(serve->api.templates)) {
 		http_destroy(serve->http);
+		sandboxes_destroy(serve->api.sandboxes);
 		templates_destroy(serve->api.templates);
 	}
 	loop_remove(serve->stop_timer);

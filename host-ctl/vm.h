@@ -277,6 +277,9 @@ void vm_forget(struct vm *vm, const struct vm_request *request);
  * as it is. 0 or -errno. */
 int vm_limit(struct vm *vm, uint64_t memory_bytes, unsigned int cpu_hundredths);
 
+/* After `gone`: neither its cgroup nor its control socket is there. */
+bool vm_left_nothing(const struct vm_config *config, const char *id);
+
 /* Kills the VM, unless it is dying already. cause as above. A BUSY VM's session stays its owner's. */
 void vm_end(struct vm *vm, const char *cause);
 

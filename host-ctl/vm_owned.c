@@ -4,7 +4,8 @@
 #include "host-ctl/vm_private.h"
 
 #include <errno.h>
-#include <string.h>
+#include <stdio.h>
+#include <unistd.h>
 
 void vm_own(struct vm *vm, const struct vm_owner_events *events, void *context, int *stream)
 {
@@ -99,4 +100,13 @@ int vm_limit(struct vm *vm, uint64_t memory_bytes, unsigned int cpu_hundredths)
 	if (quota && quota < limits.cpu_quota_us)
 		limits.cpu_quota_us = quota;
 	return cgroup_set_limits(vm->config->cgroups, vm->group, &limits);
+}
+
+bool vm_left_nothing(const struct vm_config *config, const char *id)
+{
+	char path[VM_SOCKET_MAX];
+
+	snprintf(path, sizeof path, "%s/%s", config->socket_directory, id);
+	return faccessat(config->cgroups->fd, id, F_OK, 0) < 0 && errno == ENOENT && access(path, F_OK) < 0 &&
+	       errno == ENOENT;
 }
