@@ -10,7 +10,6 @@
 #include "host-ctl/templates.h"
 
 struct api_stream;
-struct api_feed;
 
 /* What handlers share; outlives every request. */
 struct api {
@@ -18,15 +17,10 @@ struct api {
 	struct templates *templates;
 	struct metrics *metrics;
 	struct sandboxes *sandboxes;
-	struct api_stream *streams; /* the upgraded runs */
-	struct api_feed *feeds;	    /* the upgraded builds */
+	struct api_stream *streams; /* the upgraded connections */
 };
 
 extern const struct http_handler api_handler; /* its context is a struct api */
-
-/* Every upgraded run is broken off with `not_ready`; the others, and builds, end with their VMs; whose client
- * does not read what is left is closed. For the daemon's stop. */
-void api_stop(struct api *api);
 
 /* The part of the path with that number: of /v1/sandboxes/ID it is 2 for ID. One that is too long is cut. */
 void api_path_part(const struct http_request *request, unsigned int number, char *text, size_t size);
