@@ -3,6 +3,7 @@
 #include "common/io.h"
 #include "common/log.h"
 #include "host-ctl/clock.h"
+#include "host-ctl/commands.h"
 #include "host-ctl/sandboxes_private.h"
 
 #include <errno.h>
@@ -72,7 +73,10 @@ static void time_is_up(struct sandbox *sandbox, enum sandbox_clock clock)
 		sandbox_fail(sandbox, "the vmm did not answer in time");
 		return;
 	default:
-		sandboxes_forget(sandbox);
+		if (sandbox->users)
+			set_clock(sandbox, SANDBOX_CLOCK_KEEP, sandbox->all->config.keep_ms);
+		else
+			sandboxes_forget(sandbox);
 	}
 }
 
@@ -189,6 +193,7 @@ static void vm_ended(void *context)
 
 	fd_close(&sandbox->stream);
 	snprintf(reason, sizeof reason, "its VM ended: %s", vm_cause(sandbox->vm));
+	sandbox->failed_by_host = sandbox->failed_by_host || sandbox->vm->killed;
 	if (sandbox->state != SANDBOX_DELETING && sandbox->state != SANDBOX_FAILED)
 		move(sandbox, SANDBOX_FAILED, reason);
 }
@@ -312,6 +317,7 @@ void sandbox_fail(struct sandbox *sandbox, const char *reason)
 	if (!sandbox->vm || !sandbox_state_may_go(sandbox->state, SANDBOX_FAILED))
 		return;
 	fd_close(&sandbox->stream);
+	sandbox->failed_by_host = true;
 	vm_end(sandbox->vm, reason);
 	move(sandbox, SANDBOX_FAILED, reason);
 }
@@ -344,6 +350,7 @@ static struct sandbox *make(struct sandboxes *all, uid_t uid)
 	sandbox->all = all;
 	sandbox->uid = uid;
 	sandbox->stream = -1;
+	sandbox->last_session = SANDBOX_SESSION_FIRST;
 	sandbox->created_ms = clock_read(CLOCK_REALTIME) / CLOCK_NS_PER_MS;
 	sandbox->claim.granted = granted;
 	sandbox->claim.refused = refused;
@@ -359,6 +366,7 @@ void sandbox_destroy(struct sandbox *sandbox)
 {
 	if (sandbox->pool)
 		pool_cancel(sandbox->pool, &sandbox->claim);
+	commands_destroy(sandbox);
 	loop_remove(sandbox->timer);
 	fd_close(&sandbox->stream);
 	sandbox_spec_finish(&sandbox->spec);

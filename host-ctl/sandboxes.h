@@ -16,6 +16,7 @@ enum { SANDBOXES_MAX = 1024 };
 struct sandboxes_config {
 	struct loop *loop;
 	struct templates *templates;
+	struct metrics *metrics;
 	uint64_t keep_ms;
 };
 

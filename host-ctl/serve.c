@@ -146,8 +146,10 @@ static struct templates *make_templates(struct serve *serve, struct error *error
 
 static struct sandboxes *make_sandboxes(const struct serve *serve)
 {
-	const struct sandboxes_config config = {
-		.loop = serve->loop, .templates = serve->api.templates, .keep_ms = serve->options.keep_ms};
+	const struct sandboxes_config config = {.loop = serve->loop,
+		.templates = serve->api.templates,
+		.metrics = serve->api.metrics,
+		.keep_ms = serve->options.keep_ms};
 
 	return sandboxes_create(&config);
 }

@@ -23,9 +23,9 @@ static inline void create_sandbox(const struct daemon *daemon, const char *body,
 static inline void call_sandbox(const struct daemon *daemon, const char *method, const char *id,
 	const char *rest, const char *body, struct answer *answer)
 {
-	char path[SANDBOX_PATH_MAX];
+	char path[SANDBOX_PATH_MAX + 64];
 
-	snprintf(path, sizeof path, "/v1/sandboxes/%s%s", id, rest);
+	snprintf(path, sizeof path, "/v1/sandboxes/%.40s%s", id, rest);
 	call(daemon, method, path, body, answer);
 }
 
