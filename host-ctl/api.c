@@ -40,6 +40,7 @@ static const struct route routes[] = {
 	{"POST", "/v1/sandboxes/*/commands/*/stdin", api_command_stdin},
 	{"GET", "/v1/sandboxes/*/commands/*/output", api_command_output},
 	{"GET", "/v1/operations/*", api_operation_get},
+	{"GET", "/v1/events", api_events_get},
 	{"GET", "/v1/healthz", api_healthz_get},
 	{"GET", "/metrics", api_metrics_get},
 };

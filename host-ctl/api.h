@@ -4,6 +4,7 @@
 #define HOST_CTL_API_H
 
 #include "common/loop.h"
+#include "host-ctl/events.h"
 #include "host-ctl/http.h"
 #include "host-ctl/metrics.h"
 #include "host-ctl/sandboxes.h"
@@ -17,6 +18,7 @@ struct api {
 	struct templates *templates;
 	struct metrics *metrics;
 	struct sandboxes *sandboxes;
+	struct events events;
 	struct api_stream *streams; /* the upgraded connections */
 };
 
@@ -53,6 +55,7 @@ void api_command_kill(struct api *api, struct http_request *request);
 void api_command_signal(struct api *api, struct http_request *request);
 void api_command_stdin(struct api *api, struct http_request *request);
 void api_command_output(struct api *api, struct http_request *request);
+void api_events_get(struct api *api, struct http_request *request);
 void api_operation_get(struct api *api, struct http_request *request);
 void api_healthz_get(struct api *api, struct http_request *request);
 void api_metrics_get(struct api *api, struct http_request *request);

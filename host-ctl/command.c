@@ -5,6 +5,7 @@
 #include "host-ctl/clock.h"
 #include "host-ctl/command_private.h"
 #include "host-ctl/commands.h"
+#include "host-ctl/events.h"
 #include "host-ctl/sandboxes_private.h"
 
 #include <errno.h>
@@ -203,6 +204,7 @@ void command_end(struct command *command, const struct run_result *result)
 	log_end(command);
 	run_result_count(&command->result, command->sandbox->all->config.metrics);
 	commands_note_ended(command);
+	events_tell_command(command->sandbox->all->config.events, command);
 	command->reader = NULL;
 	if (reader)
 		reader->events->ended(reader->context);
@@ -262,6 +264,7 @@ int command_start(struct command *command, struct error *error)
 	sandbox->running++;
 	sandbox_hold(sandbox);
 	sandbox_watch(sandbox, &command->watcher);
+	events_tell_command(sandbox->all->config.events, command);
 	if (sandbox->state == SANDBOX_READY)
 		command_connect(command);
 	return 0;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "host-ctl/sandboxes.h"
+#include "host-ctl/events.h"
 #include "host-ctl/sandboxes_private.h"
 
 #include <stdlib.h>
@@ -47,8 +48,7 @@ void sandboxes_forget(struct sandbox *sandbox)
 
 void sandboxes_changed(struct sandbox *sandbox, enum sandbox_state before)
 {
-	(void)sandbox;
-	(void)before;
+	events_tell_sandbox(sandbox->all->config.events, sandbox, before);
 }
 
 /* The oldest in that state of which no VM is left. */

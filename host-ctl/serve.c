@@ -144,11 +144,12 @@ static struct templates *make_templates(struct serve *serve, struct error *error
 	return templates_create(&config, &serve->metrics, pool_full, pool_emptied, serve, error);
 }
 
-static struct sandboxes *make_sandboxes(const struct serve *serve)
+static struct sandboxes *make_sandboxes(struct serve *serve)
 {
 	const struct sandboxes_config config = {.loop = serve->loop,
 		.templates = serve->api.templates,
 		.metrics = serve->api.metrics,
+		.events = &serve->api.events,
 		.keep_ms = serve->options.keep_ms};
 
 	return sandboxes_create(&config);
