@@ -386,6 +386,7 @@ int run_request_parse(
 	json_t *root = run_request_load(body, length, error);
 	int status;
 
+	*request = (struct run_request){0};
 	if (!root)
 		return -1;
 	/* No string is longer here than in the JSON, quotes for its NUL included. */

@@ -268,7 +268,9 @@ static void test_clients_that_leave(void **state)
 		list = json_object_get(answer.json, "commands");
 		assert_int_equal(json_array_size(list), 2);
 		if (json_is_object(json_object_get(json_array_get(list, 0), "result")) &&
-			json_is_false(json_object_get(json_array_get(list, 1), "attached")))
+			json_is_false(json_object_get(json_array_get(list, 1), "attached")) &&
+			!strcmp(json_string_value(json_object_get(json_array_get(list, 1), "state")),
+				"running"))
 			break;
 		answer_finish(&answer);
 		sleep_ms(POLL_MS);
@@ -456,6 +458,34 @@ static void test_bounds(void **state)
 	daemon_stop(&daemon);
 }
 
+/* Of all sandboxes together. Those of one that is gone give way only when they have ended. */
+static void test_bounds_of_all(void **state)
+{
+	enum { SANDBOXES = 16, EACH = 256 };
+	struct daemon daemon;
+	struct answer answer;
+	char ids[SANDBOXES][32], last[32], command[32];
+
+	(void)state;
+	daemon_start(&daemon, "boot", pool_of_one);
+	for (int i = 0; i < SANDBOXES; i++) {
+		create_sandbox(&daemon, "{}", ids[i]);
+		for (int j = 0; j < EACH; j++)
+			create_command(&daemon, ids[i], "{\"argv\":[\"x\"]}", command, NULL);
+	}
+	create_sandbox(&daemon, "{}", last);
+	expect_refusal_of(&daemon, "POST", last, "/commands", "{\"argv\":[\"x\"]}", 429, "exhausted",
+		"there are 4096 commands that have not ended");
+	call_command(&daemon, "POST", ids[3], command, "/kill", NULL, &answer);
+	assert_int_equal(answer.status, 404);
+	answer_finish(&answer);
+	call_command(&daemon, "POST", ids[SANDBOXES - 1], command, "/kill", NULL, &answer);
+	assert_int_equal(answer.status, 200);
+	answer_finish(&answer);
+	create_command(&daemon, last, "{\"argv\":[\"x\"]}", command, NULL);
+	daemon_stop(&daemon);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -471,6 +501,7 @@ int main(void)
 		cmocka_unit_test(test_output_of_a_deleted_sandbox),
 		cmocka_unit_test(test_requests_that_are_refused),
 		cmocka_unit_test(test_bounds),
+		cmocka_unit_test(test_bounds_of_all),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
