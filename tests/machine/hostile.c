@@ -597,7 +597,8 @@ static void test_floods(struct suite *suite)
 			pause_and_kill(suite, other);
 		}
 		if (suite->reason[0]) {
-			printf("# process %d floods, process %d is beside it\n", (int)vm->pid, (int)other->pid);
+			printf("# process %d floods, process %d is beside it\n", (int)vm->pid,
+				(int)other->pid);
 			print_words("vmm beside", other->error_text, LAST_WORDS);
 		}
 		report(suite, vm, "flood", floods[i].seed, floods[i].what);
