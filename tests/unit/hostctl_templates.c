@@ -485,7 +485,14 @@ static void test_bad_requests_are_refused_by_name(void **state)
 	static const struct {
 		const char *method, *path, *body, *code, *message;
 	} cases[] = {
+		{"POST", "/v1/templates", "", "invalid", "the body is empty: send a JSON object"},
 		{"POST", "/v1/templates", "[]", "invalid", "the body is not a JSON object"},
+		{"POST", "/v1/templates", "{\"name\":\"x\",\n\"name\":\"y\"}", "invalid",
+			"the body has a key twice near '\"name\"' (line 2, column 6)"},
+		{"POST", "/v1/templates", "{\"name\":\"x\\u0000\"}", "invalid",
+			"\\u0000 is not allowed in a string (line 1, column 17): only base64 carries a NUL"},
+		{"PUT", "/v1/pool", "{\"target\":1", "invalid",
+			"the body is not JSON: '}' expected near end of file (line 1, column 11)"},
 		{"POST", "/v1/templates", "{\"nam\":\"x\"}", "invalid",
 			"unknown field \"nam\" in the request"},
 		{"POST", "/v1/templates", "{\"name\":\"../x\"}", "invalid",
