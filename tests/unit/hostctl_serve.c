@@ -385,9 +385,7 @@ static void test_pool_recovers(void **state)
 	await_failure(&daemon, "the VM could not be set up (vmm: fake vmm: told to exit)");
 	write_text(daemon.folder, "kernel", "boot");
 	await_pool(&daemon, "warm", 1);
-	call(&daemon, "GET", "/v1/healthz", NULL, &answer);
-	assert_int_equal(answer.status, 200);
-	answer_finish(&answer);
+	expect_health(&daemon, 200, NULL);
 	run_argv(&daemon, "\"exit\",\"7\"", &answer);
 	assert_string_equal(member(&answer, "result"), "{\"kind\":\"exited\",\"code\":7}");
 	answer_finish(&answer);
