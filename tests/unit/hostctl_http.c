@@ -49,8 +49,7 @@ static void test_a_body_has_one_length(void **state)
 	static const char *const twice[] = {
 		"Content-Length: 2\r\nContent-Length: 3\r\n\r\n{} ",
 		"Content-Length: 2\r\ncontent-length: 2\r\n\r\n{}",
-		"Content-Length: 0\r\nContent-Length: 41\r\n\r\nGET /v1/healthz HTTP/1.1\r\nHost: "
-		"hidden\r\n\r\n",
+		"Content-Length: 0\r\nContent-Length: 27\r\n\r\nGET / HTTP/1.1\r\nHost: x\r\n\r\n",
 		"Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
 	};
 	struct daemon daemon;
