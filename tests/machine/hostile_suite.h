@@ -19,7 +19,7 @@
 
 enum {
 	HOSTILE_REASON_MAX = 256,
-	HOSTILE_ANSWER_US = 1000000, /* in an emulated machine on a loaded host; the median is a hundredth */
+	HOSTILE_ANSWER_US = 3000000, /* in an emulated machine on a loaded host; the median is a hundredth */
 	HOSTILE_GROWTH_KIB = 512,
 	HOSTILE_GROWTH_SANITIZED_KIB = 8192, /* its quarantine and its books */
 	HOSTILE_LAST_WORDS = 200,
