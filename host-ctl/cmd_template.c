@@ -27,7 +27,9 @@ const char template_usage[] =
 	"\n"
 	"What the lines write goes to standard output and error as it comes; with --json it is in the\n"
 	"answer, its first and last 512 KiB. A build that is interrupted, such as by Ctrl-C, leaves nothing.\n"
-	"A build of a name that is there replaces it when it is done. `base` is the daemon's own.\n"
+	"A build waits for those before it. One of a name that is there replaces it when it is done: runs that\n"
+	"come after it get the new one. A template that is `stored` is loaded by the first run on it; `show`\n"
+	"says why one is `damaged`. `base` is the daemon's own.\n"
 	"\n"
 	"exit status: 0 done; 125 failed, the cause on standard error.\n";
 /* clang-format on */

@@ -311,6 +311,30 @@ static void test_slow_reader(void **state)
 	remove_template_and_state(&daemon, "x");
 }
 
+/* A long result finds its place behind output that is not read. */
+static void test_a_long_result_behind_output(void **state)
+{
+	enum { LINE = 50000, FLOOD = 330000 };
+	static char body[LINE + 128];
+	struct daemon daemon;
+	struct stream stream;
+	int length;
+
+	(void)state;
+	length = snprintf(body, sizeof body, "{\"name\":\"x\",\"run\":[\"flood %d\",\"exit 0 ", FLOOD);
+	memset(body + length, 'x', LINE);
+	memcpy(body + length + LINE, "\"]}", sizeof "\"]}");
+	start_with_templates_and(&daemon, "boot", pool_of_one);
+	assert_int_equal(open_build(&daemon, &stream, body), 101);
+	await_folders(&daemon, "x", 1);
+	do
+		assert_true(next_frame(&stream));
+	while (stream.frame.type != AGENT_HOST_RESULT);
+	assert_true(stream.frame.length > LINE);
+	expect_end(&stream);
+	remove_template_and_state(&daemon, "x");
+}
+
 static void test_builds_that_fail(void **state)
 {
 	struct daemon daemon;
@@ -388,6 +412,7 @@ int main(void)
 		cmocka_unit_test(test_output_and_phases_come_as_they_are),
 		cmocka_unit_test(test_output_is_live),
 		cmocka_unit_test(test_slow_reader),
+		cmocka_unit_test(test_a_long_result_behind_output),
 		cmocka_unit_test(test_builds_that_fail),
 		cmocka_unit_test(test_stop_tells_the_client),
 		cmocka_unit_test(test_stop_with_a_client_that_does_not_read),

@@ -2,6 +2,8 @@
 /* Templates and the pool on clones of them, with a vmm that only plays. */
 #include "hostctl_fixture.h"
 
+enum { IDS_MAX = 1024 };
+
 static char *const pool_of_two[] = {"--pool", "2", NULL};
 
 static void start_with_templates(struct daemon *daemon, const char *script)
@@ -421,12 +423,12 @@ static void test_templates_are_built_listed_used_and_removed(void **state)
 }
 
 /* The ids of its VMs, as one text. */
-static void list_vms(const struct daemon *daemon, const char *name, char ids[1024], const char *generation)
+static void list_vms(const struct daemon *daemon, const char *name, char ids[IDS_MAX], const char *generation)
 {
 	struct answer answer;
 	const json_t *vm;
 	char path[64];
-	size_t i;
+	size_t i, length = 0;
 
 	snprintf(path, sizeof path, "/v1/pool?template=%s", name);
 	call(daemon, "GET", path, NULL, &answer);
@@ -435,8 +437,9 @@ static void list_vms(const struct daemon *daemon, const char *name, char ids[102
 	ids[0] = '\0';
 	json_array_foreach(json_object_get(answer.json, "vms"), i, vm)
 	{
-		strcat(ids, json_string_value(json_object_get(vm, "id")));
-		strcat(ids, " ");
+		length += (size_t)snprintf(
+			ids + length, IDS_MAX - length, "%s ", json_string_value(json_object_get(vm, "id")));
+		assert_true(length < IDS_MAX);
 	}
 	answer_finish(&answer);
 }
@@ -457,7 +460,7 @@ static void test_a_rebuilt_template_replaces_its_clones(void **state)
 {
 	struct daemon daemon;
 	struct answer answer;
-	char old[1024] = "", generation[64], before[64];
+	char old[IDS_MAX] = "", generation[64], before[64];
 
 	(void)state;
 	start_with_templates(&daemon, "boot");
