@@ -25,7 +25,7 @@ static const struct cli_option option_table[OPT_COUNT] = {
 };
 
 struct query {
-	const char *template, *socket; /* the latter NULL: not given */
+	const char *template, *socket; /* NULL: not given */
 	uint64_t target;
 	bool has_target, json, help;
 };
@@ -203,18 +203,19 @@ static int parse(struct query *query, int argc, char **argv, char *error)
 
 static int ask(const struct query *query, struct client *client, json_t **pool, struct client_error *error)
 {
-	char path[64 + TEMPLATE_NAME_MAX];
+	char path[64 + TEMPLATE_NAME_MAX] = "/v1/pool";
 	json_t *body;
 	int r;
 
 	if (query->has_target) {
-		body = json_pack(
-			"{s:s,s:I}", "template", query->template, "target", (json_int_t)query->target);
-		r = client_call(client, "PUT", "/v1/pool", body, NULL, pool, error);
+		body = json_pack("{s:s,s:I}", "template", query->template ? query->template : TEMPLATE_BASE,
+			"target", (json_int_t)query->target);
+		r = client_call(client, "PUT", path, body, NULL, pool, error);
 		json_decref(body);
 		return r;
 	}
-	snprintf(path, sizeof(path), "/v1/pool?template=%s", query->template);
+	if (query->template)
+		snprintf(path, sizeof(path), "/v1/pool?template=%s", query->template);
 	return client_call(client, "GET", path, NULL, NULL, pool, error);
 }
 
@@ -236,7 +237,7 @@ static int perform(const struct query *query)
 
 int cmd_pool(int argc, char **argv)
 {
-	struct query query = {.template = TEMPLATE_BASE};
+	struct query query = {0};
 	char error[CLI_TEXT_MAX];
 
 	if (parse(&query, argc, argv, error) < 0)
