@@ -50,27 +50,12 @@ static void await_metric(const struct daemon *daemon, const char *line, long wan
 	}
 }
 
-/* Of the plain form. */
-static void expect_refusal(
-	const struct daemon *daemon, const char *body, const char *code, const char *message)
-{
-	struct answer answer;
-
-	call(daemon, "POST", "/v1/templates", body, &answer);
-	assert_string_equal(error_member(&answer, "message"), message);
-	assert_string_equal(error_member(&answer, "code"), code);
-	answer_finish(&answer);
-}
-
 static void remove_template_and_state(struct daemon *daemon, const char *name)
 {
-	struct answer answer;
 	char path[128];
 
 	snprintf(path, sizeof path, "/v1/templates/%s", name);
-	call(daemon, "DELETE", path, NULL, &answer);
-	assert_int_equal(answer.status, 200);
-	answer_finish(&answer);
+	succeed(daemon, "DELETE", path, NULL);
 	daemon_stop(daemon);
 	remove_state(daemon);
 }
@@ -103,7 +88,8 @@ static void test_a_failing_command_fails_the_build(void **state)
 	(void)state;
 	start_with_templates_and(&daemon, "boot", pool_of_one);
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-		expect_refusal(&daemon, cases[i].body, "build_failed", cases[i].message);
+		expect_refused(
+			&daemon, "POST", "/v1/templates", cases[i].body, "build_failed", cases[i].message);
 	assert_int_equal(count_templates(&daemon, ""), 3);
 	daemon_stop(&daemon);
 	remove_state(&daemon);
@@ -112,7 +98,6 @@ static void test_a_failing_command_fails_the_build(void **state)
 static void test_a_client_that_leaves_ends_its_build(void **state)
 {
 	struct daemon daemon;
-	struct answer answer;
 	int client;
 
 	(void)state;
@@ -129,9 +114,7 @@ static void test_a_client_that_leaves_ends_its_build(void **state)
 		sleep_ms(POLL_MS);
 	}
 	assert_int_equal(count_templates(&daemon, ""), 3);
-	run_command(&daemon, "{\"argv\":[\"echo\",\"a\"]}", &answer);
-	assert_int_equal(answer.status, 200);
-	answer_finish(&answer);
+	succeed(&daemon, "POST", "/v1/run", "{\"argv\":[\"echo\",\"a\"]}");
 	daemon_stop(&daemon);
 	remove_state(&daemon);
 }
@@ -159,7 +142,7 @@ static void test_builds_wait_their_turn(void **state)
 	assert_int_equal(open_build(&daemon, &third, "{\"name\":\"x\",\"run\":[\"echo z\"]}"), 101);
 	expect_waiting(&third, "x");
 	/* What could not be built is refused now, not in its turn. */
-	expect_refusal(&daemon, "{\"name\":\"z\",\"image\":\"/none\"}", "invalid",
+	expect_refused(&daemon, "POST", "/v1/templates", "{\"name\":\"z\",\"image\":\"/none\"}", "invalid",
 		"the image /none cannot be found: No such file or directory");
 	close_stream(&second);
 	await_metric(&daemon, "tinderbox_clients_left_total ", 1);
@@ -189,7 +172,7 @@ static void test_not_too_many_wait(void **state)
 			101);
 		expect(&streams[i], AGENT_HOST_PROGRESS);
 	}
-	expect_refusal(&daemon, "{\"name\":\"y\"}", "exhausted",
+	expect_refused(&daemon, "POST", "/v1/templates", "{\"name\":\"y\"}", "exhausted",
 		"template x is being built, and 8 builds wait already: try again when some are done");
 	/* Those that wait are told of the end, too. */
 	daemon_stop(&daemon);
@@ -279,16 +262,13 @@ static void test_slow_reader(void **state)
 	enum { TOTAL = 8 * 1000 * 1000 };
 	struct daemon daemon;
 	struct stream stream;
-	struct answer answer;
 	size_t got = 0;
 
 	(void)state;
 	start_with_templates_and(&daemon, "boot", pool_of_one);
 	assert_int_equal(open_build(&daemon, &stream, "{\"name\":\"x\",\"run\":[\"flood 8000000\"]}"), 101);
 	for (int i = 0; i < 10; i++) {
-		run_command(&daemon, "{\"argv\":[\"echo\",\"hi\"]}", &answer);
-		assert_int_equal(answer.status, 200);
-		answer_finish(&answer);
+		succeed(&daemon, "POST", "/v1/run", "{\"argv\":[\"echo\",\"hi\"]}");
 	}
 	assert_int_equal(count_templates(&daemon, ".building-x-"), 1);
 	expect(&stream, AGENT_HOST_PROGRESS);
@@ -339,7 +319,6 @@ static void test_builds_that_fail(void **state)
 {
 	struct daemon daemon;
 	struct stream stream;
-	struct answer answer;
 
 	(void)state;
 	start_with_templates_and(&daemon, "boot", pool_of_one);
@@ -364,9 +343,7 @@ static void test_builds_that_fail(void **state)
 	expect_error(&stream, "invalid", "the client broke the frame protocol: it sends nothing in a build");
 	await_folders(&daemon, ".building-", 0);
 	/* The next build goes on. */
-	call(&daemon, "POST", "/v1/templates", "{\"name\":\"x\"}", &answer);
-	assert_int_equal(answer.status, 200);
-	answer_finish(&answer);
+	succeed(&daemon, "POST", "/v1/templates", "{\"name\":\"x\"}");
 	remove_template_and_state(&daemon, "x");
 }
 

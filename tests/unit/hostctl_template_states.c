@@ -8,28 +8,6 @@
 
 static char *const pool_of_one[] = {"--pool", "1", NULL};
 
-static void succeed_at(const struct daemon *daemon, const char *method, const char *path, const char *body)
-{
-	struct answer answer;
-
-	call(daemon, method, path, body, &answer);
-	if (answer.status != 200)
-		print_message("%s", answer.body);
-	assert_int_equal(answer.status, 200);
-	answer_finish(&answer);
-}
-
-static void refused_at(const struct daemon *daemon, const char *method, const char *path, const char *body,
-	const char *code, const char *message)
-{
-	struct answer answer;
-
-	call(daemon, method, path, body, &answer);
-	assert_string_equal(error_member(&answer, "message"), message);
-	assert_string_equal(error_member(&answer, "code"), code);
-	answer_finish(&answer);
-}
-
 static void expect_state(
 	const struct daemon *daemon, const char *name, const char *wanted, const char *reason)
 {
@@ -55,7 +33,7 @@ static void stop(struct daemon *daemon)
 static void start_with_stored(struct daemon *daemon, char *const *options)
 {
 	start_with_templates_and(daemon, "boot", pool_of_one);
-	succeed_at(daemon, "POST", "/v1/templates", "{\"name\":\"tools\"}");
+	succeed(daemon, "POST", "/v1/templates", "{\"name\":\"tools\"}");
 	stop(daemon);
 	daemon->keep_kernel = true;
 	if (options)
@@ -64,7 +42,7 @@ static void start_with_stored(struct daemon *daemon, char *const *options)
 
 static void finish(struct daemon *daemon)
 {
-	succeed_at(daemon, "DELETE", "/v1/templates/tools", NULL);
+	succeed(daemon, "DELETE", "/v1/templates/tools", NULL);
 	daemon_stop(daemon);
 	remove_state(daemon);
 }
@@ -89,15 +67,15 @@ static void test_links_are_not_followed(void **state)
 		"remove it, or build it again",
 		link);
 	expect_state(&daemon, "tools", "damaged", message);
-	refused_at(&daemon, "POST", "/v1/run", "{\"argv\":[\"echo\"],\"template\":\"tools\"}", "build_failed",
-		message);
-	succeed_at(&daemon, "DELETE", "/v1/templates/tools", NULL);
+	expect_refused(&daemon, "POST", "/v1/run", "{\"argv\":[\"echo\"],\"template\":\"tools\"}",
+		"build_failed", message);
+	succeed(&daemon, "DELETE", "/v1/templates/tools", NULL);
 	assert_int_equal(access(link, F_OK), -1);
 	snprintf(file, sizeof file, "%s/template.json", target);
 	assert_int_equal(access(file, F_OK), 0);
 	/* A build takes its place. */
 	assert_int_equal(symlink(target, link), 0);
-	succeed_at(&daemon, "POST", "/v1/templates", "{\"name\":\"tools\"}");
+	succeed(&daemon, "POST", "/v1/templates", "{\"name\":\"tools\"}");
 	expect_state(&daemon, "tools", "ready", NULL);
 	assert_int_equal(access(file, F_OK), 0);
 	assert_int_equal(count_templates(&daemon, ".building"), 0);
@@ -217,14 +195,14 @@ static void test_what_cannot_be_loaded_is_damaged(void **state)
 	expect_state(&daemon, "tools", "stored", NULL);
 	/* The second is told at once. */
 	for (int i = 0; i < 2; i++)
-		refused_at(&daemon, "POST", "/v1/run", "{\"argv\":[\"echo\"],\"template\":\"tools\"}",
+		expect_refused(&daemon, "POST", "/v1/run", "{\"argv\":[\"echo\"],\"template\":\"tools\"}",
 			"build_failed", reason);
 	expect_state(&daemon, "tools", "damaged", reason);
-	refused_at(&daemon, "GET", "/v1/pool?template=tools", NULL, "not_found",
+	expect_refused(&daemon, "GET", "/v1/pool?template=tools", NULL, "not_found",
 		"template tools has no pool yet: give it one with a target, or run something on it");
 	expect_health(&daemon, 200, NULL);
 	/* What is built again is not. */
-	succeed_at(&daemon, "POST", "/v1/templates", "{\"name\":\"tools\"}");
+	succeed(&daemon, "POST", "/v1/templates", "{\"name\":\"tools\"}");
 	expect_state(&daemon, "tools", "ready", NULL);
 	finish(&daemon);
 }
@@ -241,7 +219,7 @@ static void test_a_target_on_what_cannot_be_loaded(void **state)
 	templates_path(&daemon, "tools/memory", path);
 	assert_int_equal(unlink(path), 0);
 	daemon_launch(&daemon, "", pool_of_one, true);
-	succeed_at(&daemon, "PUT", "/v1/pool", "{\"template\":\"tools\",\"target\":1}");
+	succeed(&daemon, "PUT", "/v1/pool", "{\"template\":\"tools\",\"target\":1}");
 	for (int waited = 0;; waited += POLL_MS) {
 		struct answer answer;
 		const char *last;
@@ -259,10 +237,10 @@ static void test_a_target_on_what_cannot_be_loaded(void **state)
 	/* The other pool serves. */
 	expect_health(&daemon, 200, reason);
 	expect_echo(&daemon);
-	succeed_at(&daemon, "PUT", "/v1/pool", "{\"target\":0}");
-	succeed_at(&daemon, "POST", "/v1/templates", "{\"name\":\"tools\"}");
+	succeed(&daemon, "PUT", "/v1/pool", "{\"target\":0}");
+	succeed(&daemon, "POST", "/v1/templates", "{\"name\":\"tools\"}");
 	await_vms(&daemon, "tools", 1);
-	succeed_at(&daemon, "PUT", "/v1/pool", "{\"template\":\"tools\",\"target\":0}");
+	succeed(&daemon, "PUT", "/v1/pool", "{\"template\":\"tools\",\"target\":0}");
 	await_vms(&daemon, "tools", 0);
 	finish(&daemon);
 }
