@@ -9,22 +9,16 @@
 #include "host-ctl/templates.h"
 
 struct api_stream;
-struct api_feed;
 
 /* What handlers share; outlives every request. */
 struct api {
 	struct loop *loop;
 	struct templates *templates;
 	struct metrics *metrics;
-	struct api_stream *streams; /* the upgraded runs */
-	struct api_feed *feeds;	    /* the upgraded builds */
+	struct api_stream *streams; /* the upgraded connections */
 };
 
 extern const struct http_handler api_handler; /* its context is a struct api */
-
-/* Every upgraded run is broken off with `not_ready`; the others, and builds, end with their VMs; whose client
- * does not read what is left is closed. For the daemon's stop. */
-void api_stop(struct api *api);
 
 /* Handlers, by resource. Each answers its request now or later. */
 void api_run_create(struct api *api, struct http_request *request);

@@ -9,7 +9,7 @@
 #include "common/io.h"
 #include "common/log.h"
 #include "common/version.h"
-#include "host-ctl/api.h"
+#include "host-ctl/api_stream.h"
 #include "host-ctl/clock.h"
 #include "host-ctl/runtime.h"
 #include "host-ctl/serve_check.h"
@@ -59,7 +59,7 @@ static void pool_emptied(void *context)
 	struct serve *serve = context;
 
 	/* Clients that have not read their last frame do not hold the daemon. */
-	api_stop(&serve->api);
+	api_streams_stop(&serve->api);
 	loop_stop(serve->loop, 0);
 }
 
@@ -81,7 +81,8 @@ static void stop(void *context, const struct signalfd_siginfo *info)
 	log_info("signal %u: stopping", info->ssi_signo);
 	loop_set_timer(serve->stop_timer, STOP_MS * CLOCK_NS_PER_MS);
 	http_stop_listening(serve->http);
-	api_stop(&serve->api);
+	/* Plain runs, and builds, end with their VMs. */
+	api_streams_stop(&serve->api);
 	templates_stop(serve->api.templates);
 }
 
