@@ -24,6 +24,7 @@
 #include <sys/epoll.h>
 
 #define UPGRADE_PROTOCOL "tinderbox-frames"
+#define ESCAPED_NUL "%00"
 
 enum { RUNS_PER_TURN = 4 };
 
@@ -307,15 +308,51 @@ static unsigned long long announced_length(struct MHD_Connection *connection)
 	return value ? strtoull(value, NULL, 10) : 0;
 }
 
-static void set_too_large(struct error *error)
+static enum MHD_Result count_length(
+	void *context, enum MHD_ValueKind kind, const char *name, const char *value)
 {
-	error_set(error, ERROR_TOO_LARGE,
-		"the body is over the limit of %d bytes: stream stdin over the upgraded form", HTTP_BODY_MAX);
+	unsigned int *count = context;
+
+	(void)kind;
+	(void)value;
+	*count += !strcasecmp(name, MHD_HTTP_HEADER_CONTENT_LENGTH) ||
+		  !strcasecmp(name, MHD_HTTP_HEADER_TRANSFER_ENCODING);
+	return MHD_YES;
+}
+
+/* RFC 9112, 6.3: libmicrohttpd takes the first of several Content-Length, and Transfer-Encoding before any.
+ */
+static bool length_is_ambiguous(struct MHD_Connection *connection)
+{
+	unsigned int count = 0;
+
+	MHD_get_connection_values(connection, MHD_HEADER_KIND, count_length, &count);
+	return count > 1;
+}
+
+static void set_too_large(const struct http_request *request, struct error *error)
+{
+	error_set(error, ERROR_TOO_LARGE, "the body is over the limit of %d bytes: %s", HTTP_BODY_MAX,
+		request->body_mend ? request->body_mend : "send less");
 }
 
 static enum MHD_Result refuse_early(struct http_exchange *exchange, struct error *error)
 {
 	http_reply_error(&exchange->request, error);
+	return exchange->response ? send_response(exchange) : MHD_NO;
+}
+
+/* Where the next request begins is not known either: the connection ends with the answer. */
+static enum MHD_Result refuse_ambiguous(struct http_exchange *exchange)
+{
+	struct error error;
+
+	error_set(&error, ERROR_INVALID,
+		"the request tells the length of its body more than once: send one Content-Length, or "
+		"chunks");
+	http_reply_error(&exchange->request, &error);
+	if (exchange->response)
+		MHD_add_response_header(exchange->response, MHD_HTTP_HEADER_CONNECTION, "close");
 	return exchange->response ? send_response(exchange) : MHD_NO;
 }
 
@@ -338,6 +375,7 @@ static enum MHD_Result begin(struct http *http, struct MHD_Connection *connectio
 		.path = path,
 		.peer = info->socket_context,
 		.wants_upgrade = wants_upgrade(connection),
+		.connection = connection,
 		.exchange = exchange};
 	http->metrics->http_requests++;
 	if (!exchange->request.peer->allowed) {
@@ -346,10 +384,16 @@ static enum MHD_Result begin(struct http *http, struct MHD_Connection *connectio
 			(unsigned)exchange->request.peer->uid);
 		return refuse_early(exchange, &error);
 	}
+	if (length_is_ambiguous(connection))
+		return refuse_ambiguous(exchange);
+	if (strstr(path, ESCAPED_NUL)) {
+		error_set(&error, ERROR_INVALID, "the path has a NUL (%s), which no name has", ESCAPED_NUL);
+		return refuse_early(exchange, &error);
+	}
 	if (http->handler->check(http->context, &exchange->request, &error))
 		return refuse_early(exchange, &error);
 	if (announced_length(connection) > HTTP_BODY_MAX) {
-		set_too_large(&error);
+		set_too_large(&exchange->request, &error);
 		return refuse_early(exchange, &error);
 	}
 	return MHD_YES;
@@ -388,7 +432,7 @@ static enum MHD_Result dispatch(struct http_exchange *exchange)
 	exchange->dispatched = true;
 	exchange->request.received_ns = clock_now();
 	if (exchange->dropped) {
-		set_too_large(&error);
+		set_too_large(&exchange->request, &error);
 		http_reply_error(&exchange->request, &error);
 	} else {
 		http->handler->handle(http->context, &exchange->request);
@@ -468,6 +512,14 @@ static void on_message(void *context, const char *format, va_list arguments)
 	log_debug("libmicrohttpd: %s", line);
 }
 
+/* What holds a NUL would be cut there: it stays as it came. */
+static size_t unescape(void *context, struct MHD_Connection *connection, char *text)
+{
+	(void)context;
+	(void)connection;
+	return strstr(text, ESCAPED_NUL) ? strlen(text) : MHD_http_unescape(text);
+}
+
 static int start_daemon(struct http *http, int listener)
 {
 	const union MHD_DaemonInfo *info;
@@ -475,11 +527,11 @@ static int start_daemon(struct http *http, int listener)
 	http->daemon = MHD_start_daemon(MHD_USE_EPOLL | MHD_USE_TURBO | MHD_ALLOW_SUSPEND_RESUME |
 						MHD_ALLOW_UPGRADE | MHD_USE_ERROR_LOG,
 		0, NULL, NULL, on_request, http, MHD_OPTION_EXTERNAL_LOGGER, on_message, NULL,
-		MHD_OPTION_LISTEN_SOCKET, listener, MHD_OPTION_NOTIFY_COMPLETED, on_completed, http,
-		MHD_OPTION_NOTIFY_CONNECTION, on_connection, http, MHD_OPTION_CONNECTION_LIMIT,
-		(unsigned int)HTTP_CONNECTIONS_MAX, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-		(size_t)HTTP_HEADER_MEMORY, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned int)HTTP_IDLE_SECONDS,
-		MHD_OPTION_END);
+		MHD_OPTION_UNESCAPE_CALLBACK, unescape, NULL, MHD_OPTION_LISTEN_SOCKET, listener,
+		MHD_OPTION_NOTIFY_COMPLETED, on_completed, http, MHD_OPTION_NOTIFY_CONNECTION, on_connection,
+		http, MHD_OPTION_CONNECTION_LIMIT, (unsigned int)HTTP_CONNECTIONS_MAX,
+		MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HTTP_HEADER_MEMORY, MHD_OPTION_CONNECTION_TIMEOUT,
+		(unsigned int)HTTP_IDLE_SECONDS, MHD_OPTION_END);
 	if (!http->daemon)
 		return -EIO;
 	info = MHD_get_daemon_info(http->daemon, MHD_DAEMON_INFO_EPOLL_FD);

@@ -56,14 +56,16 @@ struct http_request {
 	const struct http_peer *peer;
 	char *body;
 	size_t body_length;
-	uint64_t received_ns; /* CLOCK_MONOTONIC, when its last byte was read */
-	bool wants_upgrade;   /* Upgrade: tinderbox-frames */
-	const void *route;    /* the handler's, set by check and read by handle */
+	uint64_t received_ns;  /* CLOCK_MONOTONIC, when its last byte was read */
+	bool wants_upgrade;    /* Upgrade: tinderbox-frames */
+	const void *route;     /* the handler's, set by check and read by handle */
+	const char *body_mend; /* set by check: what to do about a body over the limit; NULL: send less */
 	/* Set by handle when it answers later: called once if the client leaves first; then no reply is made.
 	 */
 	void (*left)(void *context);
 	void *left_context;
-	struct http_exchange *exchange; /* http.c's */
+	struct MHD_Connection *connection; /* http*.c's, as is */
+	struct http_exchange *exchange;
 };
 
 /* A parameter of the query, such as that of ?name=value; it may be empty. NULL: it is not there. */
@@ -86,6 +88,13 @@ struct http *http_create(struct loop *loop, int listener, gid_t group, struct me
 void http_stop_listening(struct http *http);
 /* Takes NULL. Every request must have been answered and every stream closed. */
 void http_destroy(struct http *http);
+
+/* The value of a parameter of the query (?NAME=VALUE), decoded; it lives as long as the request. NULL: there
+ * is none. */
+const char *http_query(const struct http_request *request, const char *name);
+/* 0; or -1 with *error set, ERROR_INVALID: the query has a parameter without a value, twice, or of another
+ * name than these (ended by NULL). */
+int http_check_query(const struct http_request *request, const char *const *names, struct error *error);
 
 /* Each answers a request, once; afterwards the request is gone. */
 void http_reply_json(

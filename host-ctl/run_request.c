@@ -318,10 +318,7 @@ static int parse_fields(struct parser *parser)
 {
 	struct run_request *request = parser->request;
 
-	const char *const *known = parser->form == RUN_COMMAND ? command_fields : fields;
-
-	if (api_body_check_fields(parser->root, known, parser->error) ||
-		refuse_both(parser, "argv", "argv_b64") || refuse_both(parser, "env", "env_b64") ||
+	if (refuse_both(parser, "argv", "argv_b64") || refuse_both(parser, "env", "env_b64") ||
 		refuse_both(parser, "stdin", "stdin_b64") || parse_argv(parser) || parse_env(parser) ||
 		parse_text(parser, "cwd", RUN_CWD_MAX, true) ||
 		parse_text(parser, "user", RUN_USER_MAX, false) || parse_input(parser) ||
@@ -334,18 +331,6 @@ static int parse_fields(struct parser *parser)
 	memcpy(request->payload, &parser->fixed, sizeof parser->fixed);
 	request->payload_length = sizeof parser->fixed + parser->at;
 	return 0;
-}
-
-static int refuse_text(const json_error_t *problem, size_t length, struct error *error)
-{
-	if (length == 0)
-		return error_set(error, ERROR_INVALID, "the body is empty: send a JSON object with argv");
-	if (json_error_code(problem) == json_error_null_character)
-		return error_set(error, ERROR_INVALID,
-			"\\u0000 is not allowed in a string (line %d, column %d): only stdin_b64 takes a NUL",
-			problem->line, problem->column);
-	return error_set(error, ERROR_INVALID, "the body is not JSON: %s (line %d, column %d)", problem->text,
-		problem->line, problem->column);
 }
 
 int run_request_take(
@@ -364,33 +349,23 @@ int run_request_take(
 	return status;
 }
 
-json_t *run_request_load(const char *body, size_t length, struct error *error)
+json_t *run_request_load(const char *body, size_t length, enum run_form form, struct error *error)
 {
-	json_error_t problem;
-	json_t *root = json_loadb(body, length, JSON_REJECT_DUPLICATES, &problem);
-
-	if (!root) {
-		refuse_text(&problem, length, error);
-		return NULL;
-	}
-	if (json_is_object(root))
-		return root;
-	json_decref(root);
-	error_set(error, ERROR_INVALID, "the body is not a JSON object");
-	return NULL;
+	return api_body_load(body, length, form == RUN_COMMAND ? command_fields : fields, error);
 }
 
 int run_request_parse(
 	struct run_request *request, const char *body, size_t length, bool upgraded, struct error *error)
 {
-	json_t *root = run_request_load(body, length, error);
+	enum run_form form = upgraded ? RUN_UPGRADED : RUN_PLAIN;
+	json_t *root = run_request_load(body, length, form, error);
 	int status;
 
 	*request = (struct run_request){0};
 	if (!root)
 		return -1;
 	/* No string is longer here than in the JSON, quotes for its NUL included. */
-	status = run_request_take(request, root, length, upgraded ? RUN_UPGRADED : RUN_PLAIN, error);
+	status = run_request_take(request, root, length, form, error);
 	json_decref(root);
 	return status;
 }

@@ -31,7 +31,7 @@ static int refuse(struct error *error, int status, const char *what, const char 
 	return status;
 }
 
-static int in_use(struct error *error, int lock, const char *what, const char *path)
+static int in_use(struct error *error, int lock, const char *what, const char *path, const char *option)
 {
 	char pid[PID_TEXT + 1] = "";
 	ssize_t length = pread(lock, pid, PID_TEXT, 0);
@@ -39,14 +39,15 @@ static int in_use(struct error *error, int lock, const char *what, const char *p
 	if (length > 0)
 		pid[strspn(pid, "0123456789")] = '\0';
 	error_set(error, ERROR_CONFLICT,
-		"%s %s is in use by a running host-ctl serve (pid %s): stop it first", what, path,
-		pid[0] ? pid : "unknown");
+		"%s %s is in use by a running host-ctl serve (pid %s): stop it first, or give this one its "
+		"own with %s",
+		what, path, pid[0] ? pid : "unknown", option);
 	return -EBUSY;
 }
 
 /* The lock is the kernel's and ends with the process; the pid in the file is for people. */
-static int take_lock(const char *path, const char *what, const char *subject, const char *mend, int *lock,
-	struct error *error)
+static int take_lock(const char *path, const char *what, const char *subject, const char *option,
+	const char *mend, int *lock, struct error *error)
 {
 	char pid[PID_TEXT];
 	ssize_t length, written;
@@ -55,7 +56,7 @@ static int take_lock(const char *path, const char *what, const char *subject, co
 	if (*lock < 0)
 		return refuse(error, -errno, "open the lock", path, mend);
 	if (flock(*lock, LOCK_EX | LOCK_NB) < 0) {
-		int status = errno == EWOULDBLOCK ? in_use(error, *lock, what, subject)
+		int status = errno == EWOULDBLOCK ? in_use(error, *lock, what, subject, option)
 						  : fail(error, -errno, "lock", path);
 
 		fd_close(lock);
@@ -130,12 +131,13 @@ int runtime_open(struct runtime *runtime, const char *folder, const char *socket
 	if (!status)
 		status = make_path(lock, sizeof lock, folder, "/serve.lock", error);
 	if (!status)
-		status = take_lock(
-			lock, "the runtime folder", folder, MEND_FOLDER, &runtime->folder_lock, error);
+		status = take_lock(lock, "the runtime folder", folder, "--runtime-dir", MEND_FOLDER,
+			&runtime->folder_lock, error);
 	if (!status)
 		status = make_path(lock, sizeof lock, socket, ".lock", error);
 	if (!status)
-		status = take_lock(lock, "the socket", socket, MEND_SOCKET, &runtime->socket_lock, error);
+		status = take_lock(
+			lock, "the socket", socket, "--socket", MEND_SOCKET, &runtime->socket_lock, error);
 	if (!status && mkdir(runtime->sockets, 0700) < 0 && errno != EEXIST)
 		status = refuse(error, -errno, "make", runtime->sockets, MEND_FOLDER);
 	runtime->has_sockets = !status;

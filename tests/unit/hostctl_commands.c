@@ -93,7 +93,7 @@ static void test_ends_of_a_command(void **state)
 	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
 		expect_run(&daemon, id, cases[i].body, cases[i].result);
 	run_in(&daemon, id, "{\"argv\":[\"refuse\"]}", &answer);
-	expect_refused(&answer, 502, "attach_failed", "the guest refused the command: not now");
+	expect_error_answer(&answer, 502, "attach_failed", "the guest refused the command: not now");
 	await_state(&daemon, id, "ready");
 	daemon_stop(&daemon);
 }
@@ -136,7 +136,7 @@ static void test_guests_that_misbehave(void **state)
 		if (cases[i].code) {
 			snprintf(message, sizeof message, "no result: sandbox %s is failed: %s", id,
 				cases[i].reason);
-			expect_refused(
+			expect_error_answer(
 				&answer, 502, cases[i].code, cases[i].message ? cases[i].message : message);
 		} else {
 			assert_string_equal(
@@ -165,7 +165,7 @@ static void test_a_stream_that_ends(void **state)
 	daemon_start(&daemon, "boot", pool_of_one);
 	create_sandbox(&daemon, "{}", id);
 	run_in(&daemon, id, "{\"argv\":[\"close\"]}", &answer);
-	expect_refused(
+	expect_error_answer(
 		&answer, 502, "incomplete", "no result: the guest ended the session's stream without one");
 	expect_run(&daemon, id, "{\"argv\":[\"exit\",\"0\"]}", "{\"kind\":\"exited\",\"code\":0}");
 	daemon_stop(&daemon);
@@ -182,14 +182,15 @@ static void test_no_stream_to_the_agent(void **state)
 	create_sandbox(&daemon, "{}", id);
 	expect_run(&daemon, id, "{\"argv\":[\"exit\",\"0\"]}", "{\"kind\":\"exited\",\"code\":0}");
 	run_in(&daemon, id, "{\"argv\":[\"exit\",\"0\"]}", &answer);
-	expect_refused(&answer, 502, "attach_failed", "no stream to the guest's agent: Connection refused");
+	expect_error_answer(
+		&answer, 502, "attach_failed", "no stream to the guest's agent: Connection refused");
 	await_state(&daemon, id, "ready");
 	daemon_stop(&daemon);
 	daemon_start(&daemon, "boot later-nothing", pool_of_one);
 	create_sandbox(&daemon, "{}", id);
 	expect_run(&daemon, id, "{\"argv\":[\"exit\",\"0\"]}", "{\"kind\":\"exited\",\"code\":0}");
 	run_in(&daemon, id, "{\"argv\":[\"exit\",\"0\"]}", &answer);
-	expect_refused(&answer, 502, "attach_failed", "the guest's agent took no stream within 10 s");
+	expect_error_answer(&answer, 502, "attach_failed", "the guest's agent took no stream within 10 s");
 	await_state(&daemon, id, "ready");
 	daemon_stop(&daemon);
 }
@@ -204,7 +205,7 @@ static void test_an_agent_that_says_nothing(void **state)
 	daemon_start(&daemon, "boot", pool_of_one);
 	create_sandbox(&daemon, "{}", id);
 	run_in(&daemon, id, "{\"argv\":[\"sleep\"]}", &answer);
-	expect_refused(&answer, 502, "incomplete",
+	expect_error_answer(&answer, 502, "incomplete",
 		"the guest did not answer the command within 10 s; its VM was destroyed. The command may "
 		"have run");
 	await_state(&daemon, id, "failed");
@@ -237,7 +238,7 @@ static void test_wake(void **state)
 	answer_finish(&answer);
 	run_in(&daemon, id, "{\"argv\":[\"exit\",\"0\"]}", &answer);
 	snprintf(message, sizeof message, "the vmm could not resume sandbox %s: Input/output error", id);
-	expect_refused(&answer, 500, "internal", message);
+	expect_error_answer(&answer, 500, "internal", message);
 	daemon_stop(&daemon);
 }
 
@@ -366,11 +367,11 @@ static void test_kill_signal_stdin_output(void **state)
 		"{\"data\":\"two\",\"offset\":4,\"next_offset\":7,\"bytes\":7,\"ended\":true}\n");
 	answer_finish(&answer);
 	call_command(&daemon, "GET", id, command, "/output?offset=8", NULL, &answer);
-	expect_refused(&answer, 400, "invalid", "offset 8 is beyond the 7 bytes that were written");
+	expect_error_answer(&answer, 400, "invalid", "offset 8 is beyond the 7 bytes that were written");
 	call_command(&daemon, "GET", id, command, "/output?stream=x", NULL, &answer);
-	expect_refused(&answer, 400, "invalid", "stream is stdout or stderr, not \"x\"");
+	expect_error_answer(&answer, 400, "invalid", "stream is stdout or stderr, not \"x\"");
 	call_command(&daemon, "GET", id, command, "/output?offset=-1", NULL, &answer);
-	expect_refused(&answer, 400, "invalid", "offset is not a whole number: \"-1\"");
+	expect_error_answer(&answer, 400, "invalid", "offset is not a whole number: \"-1\"");
 	daemon_stop(&daemon);
 }
 
@@ -447,14 +448,14 @@ static void test_bounds(void **state)
 		create_command(&daemon, id, "{\"argv\":[\"x\"]}", command, NULL);
 	call_sandbox(&daemon, "POST", id, "/commands", "{\"argv\":[\"x\"]}", &answer);
 	snprintf(message, sizeof message, "sandbox %s has %d commands that have not ended", id, KNOWN);
-	expect_refused(&answer, 429, "exhausted", message);
+	expect_error_answer(&answer, 429, "exhausted", message);
 	delete_sandbox(&daemon, id);
 	create_sandbox(&daemon, "{}", id);
 	for (int i = 0; i < RUNNING; i++)
 		start_detached(&daemon, id, "{\"argv\":[\"started-sleep\"],\"on_detach\":\"keep\"}", command);
 	run_in(&daemon, id, "{\"argv\":[\"x\"]}", &answer);
 	snprintf(message, sizeof message, "%d commands run in sandbox %s: wait for some", RUNNING, id);
-	expect_refused(&answer, 429, "exhausted", message);
+	expect_error_answer(&answer, 429, "exhausted", message);
 	daemon_stop(&daemon);
 }
 

@@ -203,6 +203,38 @@ static void test_folders_and_sockets(void **state)
 }
 
 /* A disk that takes only the first byte. */
+/* By this very process, which holds the locks all the same. */
+static void test_what_is_in_use_is_named(void **state)
+{
+	struct place place, other;
+	struct runtime first, second;
+	struct error error;
+	char socket[ROOM], message[512];
+
+	(void)state;
+	set_up(&place);
+	set_up(&other);
+	snprintf(socket, ROOM, "%s/socket", place.folder);
+	assert_int_equal(runtime_open(&first, place.folder, socket, &error), 0);
+	assert_int_equal(runtime_open(&second, place.folder, other.none, &error), -EBUSY);
+	snprintf(message, sizeof message,
+		"the runtime folder %s is in use by a running host-ctl serve (pid %d): stop it first, or "
+		"give "
+		"this one its own with --runtime-dir",
+		place.folder, (int)getpid());
+	assert_string_equal(error.message, message);
+	assert_int_equal(runtime_open(&second, other.folder, socket, &error), -EBUSY);
+	snprintf(message, sizeof message,
+		"the socket %s is in use by a running host-ctl serve (pid %d): stop it first, or give this "
+		"one "
+		"its own with --socket",
+		socket, (int)getpid());
+	assert_string_equal(error.message, message);
+	runtime_close(&first);
+	remove_folder(place.folder);
+	remove_folder(other.folder);
+}
+
 static void test_a_full_disk(void **state)
 {
 	const struct rlimit one = {.rlim_cur = 1, .rlim_max = RLIM_INFINITY};
@@ -227,23 +259,37 @@ static void test_a_full_disk(void **state)
 	remove_folder(place.folder);
 }
 
-static void test_no_cgroups(void **state)
+static void refuses_cgroup_root(const char *path)
 {
-	static const char *const paths[] = {"/proc", "/tmp/none/none"};
 	struct cgroup_tree tree;
 	struct error error;
 	char wanted[512];
 
+	snprintf(wanted, sizeof wanted,
+		"cgroup root %s is not on cgroup v2: `mount -t cgroup2 none /sys/fs/cgroup`, or name a "
+		"folder of a cgroup v2 mount with --cgroup-root",
+		path);
+	assert_true(cgroup_tree_open(&tree, path, false, &error) < 0);
+	assert_string_equal(error.message, wanted);
+}
+
+/* A folder that was there stays, be it empty; one that was made for it goes. */
+static void test_no_cgroups(void **state)
+{
+	struct place place;
+	char path[2 * ROOM];
+
 	(void)state;
-	for (int i = 0; i < 2; i++) {
-		snprintf(wanted, sizeof wanted,
-			"cgroup root %s is not on cgroup v2: `mount -t cgroup2 none /sys/fs/cgroup`, or name "
-			"a "
-			"folder of a cgroup v2 mount with --cgroup-root",
-			paths[i]);
-		assert_true(cgroup_tree_open(&tree, paths[i], false, &error) < 0);
-		assert_string_equal(error.message, wanted);
-	}
+	set_up(&place);
+	refuses_cgroup_root("/proc");
+	snprintf(path, sizeof path, "%s/none", place.none);
+	refuses_cgroup_root(path);
+	refuses_cgroup_root(place.none);
+	assert_int_equal(access(place.none, F_OK), -1);
+	assert_int_equal(mkdir(place.none, 0755), 0);
+	refuses_cgroup_root(place.none);
+	assert_int_equal(rmdir(place.none), 0);
+	remove_folder(place.folder);
 }
 
 /* A file that only the vmm finds fault with is told by its path, though the vmm knows it by a number. */
@@ -275,6 +321,7 @@ int main(void)
 		cmocka_unit_test(test_only_root_serves),
 		cmocka_unit_test(test_the_daemon_does_not_start),
 		cmocka_unit_test(test_folders_and_sockets),
+		cmocka_unit_test(test_what_is_in_use_is_named),
 		cmocka_unit_test(test_a_full_disk),
 		cmocka_unit_test(test_no_cgroups),
 		cmocka_unit_test(test_causes_name_paths),
