@@ -72,10 +72,12 @@ static bool is_cluster(const struct cli_parser *parser, const char *argument)
 static int take_letter(struct cli_parser *parser)
 {
 	int index = find_letter(parser, *parser->cluster++);
-	const struct cli_option *option = &parser->options[index];
 
-	if (cli_parser_given(parser, index) && !option->repeats)
-		return refuse(parser, "--%s is given twice", option->name);
+	/* is_cluster has looked. */
+	if (index < 0)
+		return CLI_BAD;
+	if (cli_parser_given(parser, index) && !parser->options[index].repeats)
+		return refuse(parser, "--%s is given twice", parser->options[index].name);
 	parser->given |= 1ULL << index;
 	return index;
 }
