@@ -373,15 +373,20 @@ static void try_calls(void)
 		fake_fail("a thread");
 }
 
-/* Ends, and leaves children that write on our standard error for ever. */
+/* Ends, and leaves children that write on our standard error for ever, and stay when nobody reads it any
+ * more. */
 static _Noreturn void leave_children(void)
 {
 	static const char text[CHUNK];
 
 	for (int i = 0; i < CHILDREN; i++)
-		if (fork() == 0)
+		if (fork() == 0) {
+			signal(SIGPIPE, SIG_IGN);
 			while (write(STDERR_FILENO, text, sizeof text) > 0)
 				;
+			for (;;)
+				pause();
+		}
 	fake_pause_ms(CHILD_MS);
 	exit(VMM_END_SETUP);
 }
