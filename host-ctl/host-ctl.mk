@@ -9,7 +9,7 @@ ALL += $(HOST_CTL)
 $(HOST_CTL): $(HOST_CTL_OBJS)
 	@mkdir -p $(@D)
 	@echo "  LD $@"
-	@$(CC) -o $@ $^ -lmicrohttpd -ljansson -lhttp_parser
+	@$(CC) -o $@ $^ -lmicrohttpd -ljansson -lhttp_parser -lsqlite3
 
 .PHONY: host-ctl
 host-ctl: $(HOST_CTL)
