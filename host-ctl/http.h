@@ -51,6 +51,17 @@ struct http_handler {
 	void (*handle)(void *context, struct http_request *request);
 };
 
+struct http_request;
+
+/* What is answered; body: from malloc. */
+struct http_answer {
+	unsigned int status;
+	const char *type;
+	char *body;
+	size_t length;
+	enum error_kind error; /* ERROR_NONE: it is none */
+};
+
 struct http_request {
 	const char *method, *path;
 	const struct http_peer *peer;
@@ -58,12 +69,21 @@ struct http_request {
 	size_t body_length;
 	uint64_t received_ns; /* CLOCK_MONOTONIC, when its last byte was read */
 	bool wants_upgrade;   /* Upgrade: tinderbox-frames */
-	const void *route;    /* the handler's, set by check and read by handle */
+	bool replayed;	      /* set by handle: the answer is another request's, and says so */
+	/* Idempotency-Key: how many of them, and the last. */
+	unsigned int keys;
+	const char *key;
+	const void *route; /* the handler's, set by check and read by handle */
 	/* Set by handle when it answers later: called once if the client leaves first; then no reply is made.
 	 */
 	void (*left)(void *context);
 	void *left_context;
-	struct http_exchange *exchange; /* http.c's */
+	/* Set: no client's but its maker's, who takes the answer in place of http.c, and its body; the
+	 * request is over then. It never wants to be upgraded. */
+	void (*answered)(void *context, const struct http_answer *answer);
+	void *answered_context;
+	struct http *http;
+	struct http_exchange *exchange; /* http.c's; NULL when answered is set */
 };
 
 /* An upgraded connection. `stream` is to be ended by http_stream_close; fd is non-blocking and not owned. */

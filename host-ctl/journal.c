@@ -50,8 +50,8 @@ static const char *const texts[JOURNAL_STATEMENTS] = {
 	[JOURNAL_OLDEST_KEYS] = "SELECT sequence, boot, boot_s, wall_s FROM keys ORDER BY sequence LIMIT ?",
 	[JOURNAL_OLDEST_ENDED] = "SELECT sequence FROM keys WHERE ended ORDER BY sequence LIMIT 1",
 	[JOURNAL_OLDEST_ANSWER] = "SELECT sequence FROM answers ORDER BY sequence LIMIT 1",
-	[JOURNAL_ADD_KEY] = "INSERT INTO keys (key, uid, target, digest, boot, boot_s, wall_s) VALUES (?, ?, "
-			    "?, ?, ?, ?, ?)",
+	[JOURNAL_ADD_KEY] = ("INSERT INTO keys (key, uid, target, digest, boot, boot_s, wall_s)"
+			     " VALUES (?, ?, ?, ?, ?, ?, ?)"),
 	[JOURNAL_END_KEY] = "UPDATE keys SET ended = 1 WHERE key = ? AND NOT ended RETURNING sequence",
 	[JOURNAL_REMOVE_KEY] = "DELETE FROM keys WHERE sequence = ?",
 	[JOURNAL_GET_ANSWER] = "SELECT status, type, body FROM answers WHERE sequence = ?",

@@ -254,7 +254,7 @@ int journal_key_end(
 		return status;
 	sequence = sqlite3_column_int64(statement, 0);
 	sqlite3_reset(statement);
-	if (answer->length > JOURNAL_ANSWER_MAX)
+	if (!answer->body || answer->length > JOURNAL_ANSWER_MAX)
 		return 0;
 	status = add_answer(journal, sequence, answer, error);
 	return status ? status : shed_answers(journal, error);

@@ -35,7 +35,7 @@ struct journal_key {
 struct journal_answer {
 	unsigned int status;
 	char type[JOURNAL_TYPE_MAX]; /* of its content */
-	char *body;		     /* from malloc */
+	char *body;		     /* from malloc; NULL: there is none to keep */
 	size_t length;
 };
 

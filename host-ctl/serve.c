@@ -143,6 +143,29 @@ static struct templates *make_templates(struct serve *serve, struct error *error
 	return templates_create(&config, &serve->metrics, pool_full, pool_emptied, serve, error);
 }
 
+/* Without one the daemon does what needs none, and refuses the rest with the reason; but where there is
+ * another daemon's, or one that cannot be read, it would do harm. */
+static int open_journal(struct serve *serve, struct error *error)
+{
+	struct journal *journal = NULL;
+	int status = journal_open(&journal, serve->options.state_directory, NULL, error);
+
+	if (status == -EBUSY || status == -ENOTSUP)
+		return status;
+	if (!status)
+		serve->api.journal = journal_queue_create(serve->loop, journal);
+	if (serve->api.journal)
+		return 0;
+	journal_close(journal);
+	if (!status)
+		error_set(error, ERROR_INTERNAL, "out of memory for the journal");
+	log_error("%s. Until the daemon is started anew, requests with an Idempotency-Key are refused",
+		error->message);
+	error_set(
+		&serve->api.journal_error, error->kind, "%.450s, and start the daemon anew", error->message);
+	return 0;
+}
+
 static int make_parts(struct serve *serve, struct error *error)
 {
 	error_set(error, ERROR_INTERNAL, "out of memory or fds for the daemon's parts");
@@ -153,7 +176,10 @@ static int make_parts(struct serve *serve, struct error *error)
 	serve->signals[1] = loop_add_signal(serve->loop, SIGINT, stop, serve);
 	serve->stop_timer = loop_add_timer(serve->loop, stop_is_late, serve);
 	serve->api = (struct api){
-		.loop = serve->loop, .metrics = &serve->metrics, .templates = make_templates(serve, error)};
+		.loop = serve->loop, .metrics = &serve->metrics, .key_grace_ms = serve->options.key_grace_ms};
+	if (open_journal(serve, error))
+		return -EBUSY;
+	serve->api.templates = make_templates(serve, error);
 	if (!serve->signals[0] || !serve->signals[1] || !serve->stop_timer || !serve->api.templates)
 		return -ENOMEM;
 	if (runtime_listen(&serve->runtime, serve->options.group, error))
@@ -166,6 +192,8 @@ static int make_parts(struct serve *serve, struct error *error)
 
 static void finish(struct serve *serve)
 {
+	/* Answers that are to be kept are told when they are. */
+	journal_queue_destroy(serve->api.journal);
 	/* VMs that did not end still have runs, and these their connections: then the process's end is
 	 * theirs. */
 	if (!serve->api.templates || templates_are_empty(serve->api.templates)) {
