@@ -31,6 +31,7 @@ enum {
 	WILD_LIMIT_MS = 1500,
 	FLOOD_ASKS = 40,
 	FLOOD_MS = 400,
+	LAST_WORDS = 200,
 	PAUSES = 20,
 	FAIR_TRIES = 6,
 	FAIR_SHARE = 5, /* another VM gets on at least at a fifth of its pace */
@@ -63,6 +64,17 @@ static void __attribute__((format(printf, 2, 3))) find_fault(struct suite *suite
 	va_end(arguments);
 }
 
+/* The end of them, on one line. */
+static void print_words(const char *who, const char *words, size_t maximum)
+{
+	size_t length = strlen(words);
+
+	printf("#   %s: ", who);
+	for (const char *c = length > maximum ? words + length - maximum : words; *c; c++)
+		putchar(*c == '\n' ? '|' : *c);
+	putchar('\n');
+}
+
 static void report(
 	struct suite *suite, struct hostile_vm *vm, const char *attack, uint64_t seed, const char *what)
 {
@@ -76,9 +88,8 @@ static void report(
 		printf("#   %s\n#   repeat it: hostile %s %s%s --only %s %llu\n", suite->reason,
 			suite->setup.vmm, suite->setup.guest, suite->long_run ? " --long" : "", attack,
 			(unsigned long long)seed);
-		printf("#   the guest's last words: %s\n",
-			vm->said_length > 200 ? vm->said + vm->said_length - 200 : vm->said);
-		printf("#   vmm: %.2000s\n", vm->error_text);
+		print_words("vmm", vm->error_text, LAST_WORDS * 10);
+		print_words("the guest's last words", vm->said, LAST_WORDS);
 	}
 	suite->reason[0] = '\0';
 	fflush(stdout);
@@ -141,7 +152,8 @@ static bool ask(struct suite *suite, struct hostile_vm *vm, uint32_t type, struc
 	int64_t us = hostile_ask(vm, type, reply);
 
 	if (us < 0)
-		find_fault(suite, "request %u is not answered (status %d)", type, reply->status);
+		find_fault(suite, "request %u to process %d is not answered (status %d, %s)", type,
+			(int)vm->pid, reply->status, vm->control < 0 ? "it hung up" : "in time");
 	else if (us > ANSWER_US)
 		find_fault(suite, "request %u is answered after %lld us", type, (long long)us);
 	return us >= 0;
@@ -583,6 +595,11 @@ static void test_floods(struct suite *suite)
 			check_flood(suite, vm, other);
 			pause_and_kill(suite, vm);
 			pause_and_kill(suite, other);
+		}
+		if (suite->reason[0]) {
+			printf("# process %d floods, process %d is beside it\n", (int)vm->pid,
+				(int)other->pid);
+			print_words("vmm beside", other->error_text, LAST_WORDS);
 		}
 		report(suite, vm, "flood", floods[i].seed, floods[i].what);
 		free(vm);
