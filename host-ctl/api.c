@@ -7,7 +7,8 @@
 #include <string.h>
 
 struct route {
-	const char *method, *path; /* one that ends with '/' stands for all that is below it */
+	/* A path that ends with '/' stands for all that is below it; '*' for one part that is not empty. */
+	const char *method, *path;
 	void (*handle)(struct api *api, struct http_request *request);
 };
 
@@ -20,17 +21,46 @@ static const struct route routes[] = {
 	{"GET", "/v1/templates", api_templates_get},
 	{"GET", "/v1/templates/", api_template_get},
 	{"DELETE", "/v1/templates/", api_template_delete},
+	{"POST", "/v1/sandboxes", api_sandboxes_post},
+	{"GET", "/v1/sandboxes", api_sandboxes_get},
+	{"GET", "/v1/sandboxes/*", api_sandbox_get},
+	{"DELETE", "/v1/sandboxes/*", api_sandbox_delete},
+	{"POST", "/v1/sandboxes/*/pause", api_sandbox_pause},
+	{"POST", "/v1/sandboxes/*/resume", api_sandbox_resume},
+	{"POST", "/v1/sandboxes/*/stop", api_sandbox_stop},
+	{"POST", "/v1/sandboxes/*/start", api_sandbox_start},
+	{"GET", "/v1/operations/*", api_operation_get},
 	{"GET", "/v1/healthz", api_healthz_get},
 	{"GET", "/metrics", api_metrics_get},
 };
 
 static bool matches(const struct route *route, const char *path)
 {
-	size_t length = strlen(route->path);
+	const char *wanted = route->path;
 
-	if (route->path[length - 1] == '/')
-		return !strncmp(route->path, path, length) && path[length];
-	return !strcmp(route->path, path);
+	while (*wanted) {
+		if (*wanted == '*' && *path && *path != '/') {
+			path += strcspn(path, "/");
+			wanted++;
+			continue;
+		}
+		if (*wanted != *path)
+			return false;
+		wanted++;
+		path++;
+	}
+	return wanted[-1] == '/' ? *path != '\0' : *path == '\0';
+}
+
+void api_path_part(const struct http_request *request, unsigned int number, char *text, size_t size)
+{
+	const char *part = request->path + 1;
+	size_t length;
+
+	while (number-- && *(part += strcspn(part, "/")))
+		part++;
+	length = strcspn(part, "/");
+	snprintf(text, size, "%.*s", (int)(length < size ? length : size - 1), part);
 }
 
 /* The other methods may be repeated as they are. */

@@ -7,10 +7,10 @@
 #include "host-ctl/http.h"
 #include "host-ctl/journal_queue.h"
 #include "host-ctl/metrics.h"
+#include "host-ctl/sandboxes.h"
 #include "host-ctl/templates.h"
 
 struct api_stream;
-struct api_feed;
 struct api_keyed;
 
 /* What handlers share; outlives every request. */
@@ -18,8 +18,8 @@ struct api {
 	struct loop *loop;
 	struct templates *templates;
 	struct metrics *metrics;
-	struct api_stream *streams;    /* the upgraded runs */
-	struct api_feed *feeds;	       /* the upgraded builds */
+	struct sandboxes *sandboxes;
+	struct api_stream *streams;    /* the upgraded connections */
 	struct journal_queue *journal; /* NULL: there is none... */
 	struct error journal_error;    /* ...for this reason */
 	struct api_keyed *keyed;       /* requests with an Idempotency-Key that are under way */
@@ -29,9 +29,8 @@ struct api {
 
 extern const struct http_handler api_handler; /* its context is a struct api */
 
-/* Every upgraded run is broken off with `not_ready`; the others, and builds, end with their VMs; whose client
- * does not read what is left is closed. For the daemon's stop. */
-void api_stop(struct api *api);
+/* The part of the path with that number: of /v1/sandboxes/ID it is 2 for ID. One that is too long is cut. */
+void api_path_part(const struct http_request *request, unsigned int number, char *text, size_t size);
 
 /* Handlers, by resource. Each answers its request now or later. */
 void api_run_create(struct api *api, struct http_request *request);
@@ -42,6 +41,15 @@ void api_templates_post(struct api *api, struct http_request *request);
 void api_templates_get(struct api *api, struct http_request *request);
 void api_template_get(struct api *api, struct http_request *request);
 void api_template_delete(struct api *api, struct http_request *request);
+void api_sandboxes_post(struct api *api, struct http_request *request);
+void api_sandboxes_get(struct api *api, struct http_request *request);
+void api_sandbox_get(struct api *api, struct http_request *request);
+void api_sandbox_delete(struct api *api, struct http_request *request);
+void api_sandbox_pause(struct api *api, struct http_request *request);
+void api_sandbox_resume(struct api *api, struct http_request *request);
+void api_sandbox_stop(struct api *api, struct http_request *request);
+void api_sandbox_start(struct api *api, struct http_request *request);
+void api_operation_get(struct api *api, struct http_request *request);
 void api_healthz_get(struct api *api, struct http_request *request);
 void api_metrics_get(struct api *api, struct http_request *request);
 

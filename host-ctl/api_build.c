@@ -9,13 +9,13 @@
  * bounded by that command's time-out.
  */
 #include "common/parse.h"
-#include "host-ctl/api.h"
 #include "host-ctl/api_body.h"
-#include "host-ctl/api_feed.h"
+#include "host-ctl/api_stream.h"
 #include "host-ctl/run_output.h"
 #include "host-ctl/serve_options.h"
 #include "host-ctl/text.h"
 
+#include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,8 +26,9 @@ enum { LAST_WORDS = 256 }; /* bytes of a failed build's output in the error */
 struct build {
 	struct api *api;
 	struct http_request *request; /* NULL: upgraded, or the client has left */
-	struct api_feed *feed;	      /* NULL: the plain form */
-	json_t *body;		      /* the strings of the order are in it */
+	bool upgraded;
+	struct api_stream stream;
+	json_t *body; /* the strings of the order are in it */
 	const char *commands[TEMPLATE_COMMANDS_MAX];
 	unsigned int count;
 	struct run_output output[2]; /* stdout, stderr; of the plain form */
@@ -129,34 +130,36 @@ static void take_output(void *context, bool is_stderr, const void *bytes, size_t
 
 	keep_last(build, bytes, length);
 	build->written[is_stderr] += length;
-	if (build->feed)
-		api_feed_put(build->feed, is_stderr ? AGENT_STDERR : AGENT_STDOUT, &place, sizeof place,
-			bytes, length);
-	else
+	if (!build->upgraded) {
 		run_output_add(&build->output[is_stderr], bytes, length);
+		return;
+	}
+	api_stream_put(
+		&build->stream, is_stderr ? AGENT_STDERR : AGENT_STDOUT, &place, sizeof place, bytes, length);
+	api_stream_flush(&build->stream);
 }
 
 static bool has_room(void *context)
 {
-	const struct build *build = context;
+	struct build *build = context;
 
-	return !build->feed || api_feed_has_room(build->feed);
+	return !build->upgraded || api_stream_has_room(&build->stream);
 }
 
 static void tell_progress(void *context, enum template_phase phase, unsigned int command)
 {
-	const struct build *build = context;
-	char text[96];
-	int length;
+	struct build *build = context;
+	json_t *progress;
 
-	if (!build->feed)
+	if (!build->upgraded)
 		return;
-	if (phase == TEMPLATE_RUNNING)
-		length = snprintf(text, sizeof text, "{\"phase\":\"%s\",\"command\":%u,\"commands\":%u}",
-			template_phase_name(phase), command, build->count);
-	else
-		length = snprintf(text, sizeof text, "{\"phase\":\"%s\"}", template_phase_name(phase));
-	api_feed_put(build->feed, AGENT_HOST_PROGRESS, text, (size_t)length, NULL, 0);
+	progress = json_pack("{s:s}", "phase", template_phase_name(phase));
+	if (phase == TEMPLATE_RUNNING) {
+		json_object_set_new(progress, "command", json_integer(command));
+		json_object_set_new(progress, "commands", json_integer(build->count));
+	}
+	api_stream_put_json(&build->stream, AGENT_HOST_PROGRESS, progress);
+	api_stream_flush(&build->stream);
 }
 
 static json_t *answer(struct build *build, const struct template *template)
@@ -164,7 +167,7 @@ static json_t *answer(struct build *build, const struct template *template)
 	struct error ignored;
 	json_t *about = template_to_json(build->api->templates, template->name, &ignored);
 
-	if (build->feed)
+	if (build->upgraded)
 		return json_pack("{s:o}", "template", about);
 	return json_pack("{s:o,s:o,s:o}", "template", about, "stdout",
 		run_output_to_json(&build->output[0], build->output[0].total), "stderr",
@@ -173,17 +176,23 @@ static json_t *answer(struct build *build, const struct template *template)
 
 static void reply(struct build *build, json_t *body, const struct error *error)
 {
-	if (build->feed && !body)
-		build->api->metrics->errors[error->kind]++;
-	if (build->feed)
-		api_feed_end(build->feed, body ? AGENT_HOST_RESULT : AGENT_HOST_ERROR,
-			body ? body : error_to_json(error));
-	else if (build->request && body)
+	if (build->request && body)
 		http_reply_json(build->request, 200, body);
 	else if (build->request)
 		http_reply_error(build->request, error);
 	else
 		json_decref(body);
+	destroy(build);
+}
+
+/* The memory goes with the stream. */
+static void end_stream(struct build *build, json_t *body, const struct error *error)
+{
+	if (body)
+		api_stream_put_json(&build->stream, AGENT_HOST_RESULT, body);
+	else
+		api_stream_put_error(&build->stream, error);
+	api_stream_end(&build->stream);
 }
 
 static void done(void *context, struct template *template, const struct error *error)
@@ -192,14 +201,13 @@ static void done(void *context, struct template *template, const struct error *e
 	struct error told = *error;
 	json_t *body = template ? answer(build, template) : NULL;
 
-	/* What the command that failed had to say; a feed has shown it. */
-	if (!template && build->last_length && !build->feed)
+	/* What the command that failed had to say; a stream has shown it. */
+	if (!template && build->last_length && !build->upgraded)
 		text_copy_printable(
 			told.cause, sizeof told.cause, build->last, strnlen(build->last, build->last_length));
 	if (template && !body)
 		error_set(&told, ERROR_INTERNAL, "out of memory for the answer");
-	reply(build, body, &told);
-	destroy(build);
+	(build->upgraded ? end_stream : reply)(build, body, &told);
 }
 
 static const struct template_events events = {
@@ -214,29 +222,45 @@ static void client_left(void *context)
 	templates_cancel(build->api->templates, build, "the client has left");
 }
 
-static void feed_has_room(void *context)
+static int refuse_input(void *context, const struct frame *frame, const char **why)
+{
+	(void)context;
+	(void)frame;
+	*why = "it sends nothing in a build";
+	return -EPROTO;
+}
+
+static void stream_has_room(void *context)
 {
 	struct build *build = context;
 
 	templates_continue(build->api->templates, build);
 }
 
-static const struct api_feed_events feed_events = {.room = feed_has_room, .left = client_left};
+/* done comes later, and ends the stream. */
+static void stream_left(void *context, const char *why)
+{
+	(void)why;
+	client_left(context);
+}
+
+static void stream_closed(void *context)
+{
+	destroy(context);
+}
+
+static const struct api_stream_events stream_events = {
+	.frame = refuse_input, .room = stream_has_room, .left = stream_left, .closed = stream_closed};
 
 /* The build is under way. */
-static void open_feed(struct build *build, struct http_request *request)
+static void open_stream(struct build *build, struct http_request *request)
 {
-	struct error error;
+	const char *const headers[] = {NULL};
 
+	build->upgraded = true;
 	build->request = NULL;
-	build->feed = api_feed_open(build->api, request, &feed_events, build);
-	if (build->feed) {
-		tell_progress(build, TEMPLATE_BOOTING, 0);
-		return;
-	}
-	templates_cancel(build->api->templates, build, "out of memory for the client's stream");
-	error_set(&error, ERROR_INTERNAL, "out of memory for the stream of a build");
-	http_reply_error(request, &error);
+	api_stream_open(&build->stream, build->api, request, headers, &stream_events, build);
+	tell_progress(build, TEMPLATE_BOOTING, 0);
 }
 
 void api_templates_post(struct api *api, struct http_request *request)
@@ -258,7 +282,7 @@ void api_templates_post(struct api *api, struct http_request *request)
 	}
 	build->count = order.count;
 	if (request->wants_upgrade) {
-		open_feed(build, request);
+		open_stream(build, request);
 		return;
 	}
 	request->left = client_left;

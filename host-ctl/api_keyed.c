@@ -29,7 +29,8 @@ struct api_keyed {
 	struct api_keyed *next, *previous;
 	enum keyed_step step;
 	char key[JOURNAL_KEY_MAX + 1];
-	char *target; /* "POST ", then the path */
+	char *target; /* as of make_target */
+	char *path;
 	struct journal_key row;
 	struct http_peer peer;
 	struct http_request request; /* what the handler sees */
@@ -78,6 +79,8 @@ static void destroy(struct api_keyed *keyed)
 	free(keyed->request.body);
 	free(keyed->answer.body);
 	free(keyed->target);
+	free(keyed->path);
+	json_decref(keyed->request.query);
 	free(keyed);
 }
 
@@ -309,39 +312,63 @@ static struct api_keyed *find(const struct api *api, const char *key)
 	return keyed;
 }
 
-static void read_row(struct journal_key *row, const struct http_request *request)
+static bool take_parameter(void *context, const char *name, const char *value)
+{
+	/* As a handler finds it: the first of a name. What is not UTF-8 is none. */
+	if (!json_object_get(context, name))
+		json_object_set_new(context, name, json_string(value ? value : ""));
+	return true;
+}
+
+/* "POST /path", and what is asked for with it, whatever its order. NULL without memory. */
+static char *make_target(const struct http_request *request, json_t *query)
+{
+	char *text = json_dumps(query, JSON_COMPACT | JSON_SORT_KEYS), *target = NULL;
+
+	if (text && asprintf(&target, "%s %s %s", request->method, request->path, text) < 0)
+		target = NULL;
+	free(text);
+	return target;
+}
+
+static void read_row(struct journal_key *row, const struct http_request *request, const char *target)
 {
 	const XXH128_hash_t hash = XXH3_128bits(request->body, request->body_length);
 	XXH128_canonical_t bytes;
 
-	*row = (struct journal_key){.key = request->key, .target = request->path, .uid = request->peer->uid};
+	*row = (struct journal_key){.key = request->key, .target = target, .uid = request->peer->uid};
 	XXH128_canonicalFromHash(&bytes, hash);
 	_Static_assert(sizeof bytes == sizeof row->digest, "both are 128 bits");
 	memcpy(row->digest, &bytes, sizeof bytes);
 }
 
-/* The body changes hands. NULL without memory. */
-static struct api_keyed *create(struct api *api, struct http_request *request, const struct journal_key *row)
+/* The body changes hands, and the query is shared. NULL without memory. */
+static struct api_keyed *create(
+	struct api *api, struct http_request *request, const struct journal_key *row, json_t *query)
 {
 	struct api_keyed *keyed = calloc(1, sizeof *keyed);
-	char *target = NULL;
+	char *target = strdup(row->target), *path = strdup(request->path);
 
-	if (!keyed || asprintf(&target, "%s %s", request->method, request->path) < 0) {
+	if (!keyed || !target || !path) {
 		free(keyed);
+		free(target);
+		free(path);
 		return NULL;
 	}
 	*keyed = (struct api_keyed){.api = api,
 		.next = api->keyed,
 		.target = target,
+		.path = path,
 		.row = *row,
 		.peer = *request->peer,
-		.request = {.path = target + strlen(request->method) + 1,
+		.request = {.path = path,
 			.method = "POST",
 			.body = request->body,
 			.body_length = request->body_length,
 			.received_ns = request->received_ns,
 			.answered = answered,
 			.answered_context = keyed,
+			.query = json_incref(query),
 			.http = request->http}};
 	request->body = NULL;
 	request->body_length = 0;
@@ -360,7 +387,7 @@ static struct api_keyed *create(struct api *api, struct http_request *request, c
 static int join(struct api_keyed *keyed, struct http_request *request, const struct journal_key *row,
 	struct error *error)
 {
-	if (keyed->row.uid != row->uid || strcmp(keyed->request.path, row->target) != 0 ||
+	if (keyed->row.uid != row->uid || strcmp(keyed->target, row->target) != 0 ||
 		memcmp(keyed->row.digest, row->digest, sizeof row->digest) != 0)
 		return set_conflict(keyed->key, error);
 	if (wait_for(keyed, request, false))
@@ -368,7 +395,7 @@ static int join(struct api_keyed *keyed, struct http_request *request, const str
 	return error_set(error, ERROR_INTERNAL, "out of memory for the request");
 }
 
-static int start(struct api *api, struct http_request *request, const struct journal_key *row,
+static int start(struct api *api, struct http_request *request, const struct journal_key *row, json_t *query,
 	void (*handle)(struct api *api, struct http_request *request), struct error *error)
 {
 	struct api_keyed *keyed;
@@ -376,7 +403,7 @@ static int start(struct api *api, struct http_request *request, const struct jou
 	if (api->keyed_count >= API_KEYED_MAX)
 		return error_set(error, ERROR_EXHAUSTED,
 			"%u requests with an Idempotency-Key are under way, the limit", api->keyed_count);
-	keyed = create(api, request, row);
+	keyed = create(api, request, row, query);
 	if (!keyed || !wait_for(keyed, request, true)) {
 		if (keyed)
 			destroy(keyed);
@@ -388,21 +415,36 @@ static int start(struct api *api, struct http_request *request, const struct jou
 	return 0;
 }
 
+static int join_or_start(struct api *api, struct http_request *request, json_t *query,
+	void (*handle)(struct api *api, struct http_request *request), struct error *error)
+{
+	char *target = query ? make_target(request, query) : NULL;
+	struct api_keyed *earlier = find(api, request->key);
+	struct journal_key row;
+	int status;
+
+	if (!target)
+		return error_set(error, ERROR_INTERNAL, "out of memory for the request");
+	read_row(&row, request, target);
+	status = earlier ? join(earlier, request, &row, error)
+			 : start(api, request, &row, query, handle, error);
+	free(target);
+	return status;
+}
+
 void api_keyed_handle(struct api *api, struct http_request *request,
 	void (*handle)(struct api *api, struct http_request *request))
 {
+	json_t *query;
 	struct error error;
-	struct api_keyed *earlier;
-	struct journal_key row;
-	int status;
 
 	if (!api->journal) {
 		http_reply_error(request, &api->journal_error);
 		return;
 	}
-	read_row(&row, request);
-	earlier = find(api, request->key);
-	status = earlier ? join(earlier, request, &row, &error) : start(api, request, &row, handle, &error);
-	if (status)
+	query = json_object();
+	http_request_each_query(request, take_parameter, query);
+	if (join_or_start(api, request, query, handle, &error))
 		http_reply_error(request, &error);
+	json_decref(query);
 }

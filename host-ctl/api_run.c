@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "host-ctl/api_run.h"
-#include "host-ctl/api_feed.h"
 
 #include <stddef.h>
 #include <stdlib.h>
@@ -96,10 +95,4 @@ void api_run_create(struct api *api, struct http_request *request)
 		begin(run, vm, true);
 	else if (error.kind)
 		refuse(run, &error);
-}
-
-void api_stop(struct api *api)
-{
-	api_run_upgraded_stop(api);
-	api_feeds_stop(api);
 }

@@ -41,7 +41,4 @@ extern const struct api_run_form api_run_upgraded;
 /* Releases all of it: the place in the queue, the run if it still goes on (why: for the log), the memory. */
 void api_run_destroy(struct api_run *run, const char *why);
 
-/* In the list of api->streams. */
-void api_run_upgraded_stop(struct api *api);
-
 #endif

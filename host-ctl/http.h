@@ -82,9 +82,16 @@ struct http_request {
 	 * request is over then. It never wants to be upgraded. */
 	void (*answered)(void *context, const struct http_answer *answer);
 	void *answered_context;
+	json_t *query; /* then: its parameters, an object of strings, the maker's; else NULL */
 	struct http *http;
 	struct http_exchange *exchange; /* http.c's; NULL when answered is set */
 };
+
+/* A parameter of the query, such as that of ?name=value; it may be empty. NULL: it is not there. */
+const char *http_request_query(const struct http_request *request, const char *name);
+/* Each of them (value may be NULL), until visit returns false. */
+void http_request_each_query(const struct http_request *request,
+	bool (*visit)(void *context, const char *name, const char *value), void *context);
 
 /* An upgraded connection. `stream` is to be ended by http_stream_close; fd is non-blocking and not owned. */
 typedef void http_upgraded_fn(

@@ -68,7 +68,7 @@ void pool_read_gauges(const struct pool *pool, struct metrics_gauges *gauges)
 			continue;
 		gauges->starting += vm_is_starting(vm);
 		gauges->warm += vm->state == VM_WARM;
-		gauges->busy += vm->state == VM_BUSY;
+		gauges->busy += vm->state == VM_BUSY || vm->state == VM_OWNED;
 		gauges->ending += vm->state == VM_ENDING;
 	}
 }

@@ -1,39 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One run: one command in one warm VM, from its NEW frame to its one result.
+ * One run: one command in one warm VM of its own, from its NEW frame to its one result. What is said on the
+ * stream is session.h's; this is what becomes of the VM and how it is told.
  *
- *   STARTING ───STARTED───▶ RUNNING ───EXIT────▶ ENDED
- *      │ EXIT (failed to start), ERROR,             ▲
- *      │ deadline, broken protocol, cancelled,      │
- *      │ no STARTED in time                         │
- *      ├────────────────────────────────────────────┤
- *      └──stream ended without EXIT──▶ LOST ────────┘  the vmm ended (guest_lost), or was killed (incomplete)
+ *   STARTED, output, EXIT            the result
+ *   ERROR                            attach_failed, or incomplete after STARTED
+ *   broken protocol, no STARTED      incomplete
+ *   stream ended without EXIT        the vmm ended: guest_lost; it was killed: incomplete
+ *   deadline                         timed out, by the host
  *
- * The guest is hostile. Each frame is checked against common/proto_guest.h: type by state, length, the offset
- * of output (contiguous from 0), the values of EXIT. A frame that fails ends the run as `incomplete` with the
- * fault named, and the VM; so does a guest that has not said STARTED within
- * RUN_START_TIMEOUT_MS, unless its deadline comes first. At most RUN_READS_PER_TURN reads are made for one
- * run in one turn of the loop. The VM is ended with its run, whatever the result.
+ * The VM is ended with its run, whatever the result.
  */
 #ifndef HOST_CTL_RUN_H
 #define HOST_CTL_RUN_H
 
-#include "common/frame.h"
 #include "host-ctl/metrics.h"
-#include "host-ctl/run_request.h"
+#include "host-ctl/session.h"
 #include "host-ctl/vm.h"
 #include <stdbool.h>
 #include <stdint.h>
-
-enum {
-	RUN_READS_PER_TURN = 16,
-	RUN_HOST_GRACE_MS = 2000,	  /* after timeout_ms for the guest to keep it; then the host does */
-	RUN_START_TIMEOUT_MS = 10 * 1000, /* from NEW to STARTED */
-	/* To the guest: a NEW, the request's stdin, or a full window and small frames. */
-	RUN_INPUT_QUEUE = AGENT_FRAME_MAX + AGENT_STDIN_WINDOW + 64 * 1024,
-};
-
-enum run_state { RUN_STARTING, RUN_RUNNING, RUN_LOST, RUN_ENDED, RUN_STATE_COUNT };
 
 struct run_result {
 	struct error error;	/* kind ERROR_NONE: there is an exit */
@@ -68,20 +53,16 @@ struct run_origin {
 };
 
 struct run {
-	enum run_state state;
+	struct session session;
 	struct vm *vm;
 	struct loop *loop;
 	struct metrics *metrics;
 	const struct run_sink *sink;
 	void *context;
 	struct run_origin origin;
-	struct frame_reader reader;
-	struct frame_queue to_guest;
 	struct loop_source *deadline;
-	uint64_t output[2]; /* bytes of stdout, stderr so far */
-	uint64_t credit;    /* stdin bytes the client may still send */
 	uint64_t claimed_ns, first_byte_ns;
-	bool paused, input_blocked, input_ended, overdue, warm;
+	bool ended, overdue, warm;
 	char name[RUN_NAME_MAX];
 };
 

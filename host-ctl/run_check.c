@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "host-ctl/run_check.h"
-#include "host-ctl/run_request.h"
 #include "host-ctl/text.h"
 
 #include <stdio.h>
@@ -8,14 +7,14 @@
 
 enum { SIGNAL_MAX = 64, ERRNO_MAX = 4095, STATUS_MAX = 255 };
 
-const char *run_check_started(const struct frame *frame)
+const char *run_check_started(const struct frame *frame, uint64_t session)
 {
 	struct agent_started started;
 
 	if (frame->length != sizeof started)
 		return "STARTED of a wrong length";
 	memcpy(&started, frame->payload, sizeof started);
-	return started.session == RUN_SESSION ? NULL : "STARTED of another session";
+	return started.session == session ? NULL : "STARTED of another session";
 }
 
 const char *run_check_output(const struct frame *frame, uint64_t expected)

@@ -9,7 +9,7 @@
 #include "common/frame.h"
 
 /* --- from a guest --- */
-const char *run_check_started(const struct frame *frame);
+const char *run_check_started(const struct frame *frame, uint64_t session);
 /* expected: the offset at which the next byte of that stream stands. */
 const char *run_check_output(const struct frame *frame, uint64_t expected);
 const char *run_check_credit(const struct frame *frame, struct agent_credit *credit);

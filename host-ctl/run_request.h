@@ -31,6 +31,7 @@ struct run_request {
 	size_t input_length;
 	bool has_input;	     /* stdin is not /dev/null */
 	bool input_streams;  /* more comes as frames */
+	bool has_terminal;   /* all three standard streams are one */
 	uint64_t timeout_ms; /* 0: none */
 	char name[RUN_NAME_MAX];
 	char template[RUN_TEMPLATE_MAX]; /* empty: base */

@@ -9,7 +9,7 @@
 #include "common/io.h"
 #include "common/log.h"
 #include "common/version.h"
-#include "host-ctl/api.h"
+#include "host-ctl/api_stream.h"
 #include "host-ctl/clock.h"
 #include "host-ctl/runtime.h"
 #include "host-ctl/serve_check.h"
@@ -59,7 +59,7 @@ static void pool_emptied(void *context)
 	struct serve *serve = context;
 
 	/* Clients that have not read their last frame do not hold the daemon. */
-	api_stop(&serve->api);
+	api_streams_stop(&serve->api);
 	loop_stop(serve->loop, 0);
 }
 
@@ -81,7 +81,8 @@ static void stop(void *context, const struct signalfd_siginfo *info)
 	log_info("signal %u: stopping", info->ssi_signo);
 	loop_set_timer(serve->stop_timer, STOP_MS * CLOCK_NS_PER_MS);
 	http_stop_listening(serve->http);
-	api_stop(&serve->api);
+	/* Plain runs, and builds, end with their VMs. */
+	api_streams_stop(&serve->api);
 	templates_stop(serve->api.templates);
 }
 
@@ -166,6 +167,14 @@ static int open_journal(struct serve *serve, struct error *error)
 	return 0;
 }
 
+static struct sandboxes *make_sandboxes(const struct serve *serve)
+{
+	const struct sandboxes_config config = {
+		.loop = serve->loop, .templates = serve->api.templates, .keep_ms = serve->options.keep_ms};
+
+	return sandboxes_create(&config);
+}
+
 static int make_parts(struct serve *serve, struct error *error)
 {
 	error_set(error, ERROR_INTERNAL, "out of memory or fds for the daemon's parts");
@@ -181,6 +190,9 @@ static int make_parts(struct serve *serve, struct error *error)
 		return -EBUSY;
 	serve->api.templates = make_templates(serve, error);
 	if (!serve->signals[0] || !serve->signals[1] || !serve->stop_timer || !serve->api.templates)
+		return -ENOMEM;
+	serve->api.sandboxes = make_sandboxes(serve);
+	if (!serve->api.sandboxes)
 		return -ENOMEM;
 	if (runtime_listen(&serve->runtime, serve->options.group, error))
 		return -EIO;
@@ -198,6 +210,7 @@ static void finish(struct serve *serve)
 	 * theirs. */
 	if (!serve->api.templates || templates_are_empty(serve->api.templates)) {
 		http_destroy(serve->http);
+		sandboxes_destroy(serve->api.sandboxes);
 		templates_destroy(serve->api.templates);
 	}
 	loop_remove(serve->stop_timer);

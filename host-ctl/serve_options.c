@@ -28,6 +28,7 @@ enum option {
 	OPTION_BOOT_TIMEOUT,
 	OPTION_KEY_GRACE,
 	OPTION_REHEARSALS,
+	OPTION_KEEP,
 	OPTION_VMM,
 	OPTION_KVM,
 	OPTION_KERNEL,
@@ -87,6 +88,9 @@ static const struct {
 		"sample commands that each VM runs before it counts as warm, 0 to 8; the first makes a later "
 		"command's "
 		"start many times faster (default 1)"},
+	[OPTION_KEEP] = {{"keep-ms", 0, true, false}, "N",
+		"a sandbox that is gone, and its commands with their output, can be read that long, 1 to "
+		"86400000 (default 600000)"},
 	[OPTION_VMM] = {{"vmm", 0, true, false}, "PATH", "the vmm's executable"},
 	[OPTION_KVM] = {{"kvm", 0, true, false}, "PATH", "the KVM device (default /dev/kvm)"},
 	[OPTION_KERNEL] = {{"kernel", 0, true, false}, "PATH", "guest kernel, vmlinux"},
@@ -305,6 +309,8 @@ static int set_value(struct serve_options *options, enum option option, const ch
 		return set_number(option, value, 100, 3600 * 1000, &options->boot_timeout_ms, error);
 	case OPTION_KEY_GRACE:
 		return set_number(option, value, 0, SERVE_KEY_GRACE_MAX_MS, &options->key_grace_ms, error);
+	case OPTION_KEEP:
+		return set_number(option, value, 1, 24 * 3600 * 1000, &options->keep_ms, error);
 	case OPTION_REHEARSALS:
 		return set_unsigned(option, value, 0, SERVE_REHEARSALS_MAX, &options->rehearsals, error);
 	case OPTION_READY_FD:
@@ -383,6 +389,7 @@ static void set_defaults(struct serve_options *options)
 		.cpus = 1,
 		.boot_timeout_ms = VM_BOOT_TIMEOUT_MS,
 		.key_grace_ms = SERVE_KEY_GRACE_DEFAULT_MS,
+		.keep_ms = SERVE_KEEP_MS,
 		.reserve_bytes = ROOM_RESERVE_DEFAULT,
 		.target = SERVE_POOL_DEFAULT,
 		.rehearsals = SERVE_REHEARSALS_DEFAULT,

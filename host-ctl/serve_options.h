@@ -23,6 +23,7 @@ enum {
 	/* what our own kernel and images are tested with: tests/e2e/small */
 	SERVE_MEMORY_MIN = 32 * 1024 * 1024,
 	SERVE_MEMORY_UNIT = 1024 * 1024,
+	SERVE_KEEP_MS = 10 * 60 * 1000, /* of sandboxes that are gone */
 	SERVE_ERROR_MAX = 1280,
 };
 #define SERVE_MEMORY_DEFAULT "128M"
@@ -35,7 +36,7 @@ enum {
 struct serve_options {
 	const char *socket, *runtime_directory, *cgroup_root;
 	const char *vmm, *kvm, *kernel, *initrd, *image, *memory, *serial_directory, *state_directory;
-	uint64_t memory_bytes, boot_timeout_ms, reserve_bytes, key_grace_ms;
+	uint64_t memory_bytes, boot_timeout_ms, reserve_bytes, key_grace_ms, keep_ms;
 	unsigned int target, vms_max, starts_max, queue_max, rehearsals, cpus, standby;
 	uid_t uid_base;
 	gid_t group;

@@ -41,8 +41,9 @@ static const struct {
 	[VM_PARKING] = {"building", "the guest to settle", TO(VM_PAUSING) | TO(VM_ENDING)},
 	[VM_PAUSING] = {"building", "the guest to stand", TO(VM_SAVING) | TO(VM_ENDING)},
 	[VM_SAVING] = {"building", "the vmm to save the guest", TO(VM_ENDING)},
-	[VM_WARM] = {"warm", "a run", TO(VM_BUSY) | TO(VM_ENDING)},
+	[VM_WARM] = {"warm", "a run", TO(VM_BUSY) | TO(VM_OWNED) | TO(VM_ENDING)},
 	[VM_BUSY] = {"busy", "the run to end", TO(VM_ENDING)},
+	[VM_OWNED] = {"owned", "its owner to end it", TO(VM_ENDING)},
 	[VM_ENDING] = {"ending", "the process to end", 0},
 };
 
@@ -125,10 +126,15 @@ void vm_destroy(struct vm *vm)
 /* Reports `gone` when process, cgroup and session are all done with. */
 static void try_finish(struct vm *vm)
 {
+	const struct vm_owner_events *owner = vm->owner;
+	void *context = vm->owner_context;
+
 	if (!vm->reaped || vm->session_events || vm->group >= 0)
 		return;
 	vm->events->gone(vm->context, vm);
 	vm_destroy(vm);
+	if (owner)
+		owner->gone(context);
 }
 
 /* 0 when it is gone or will never be; -EBUSY: not empty yet. */
@@ -248,6 +254,8 @@ void vm_process_ended(struct vm *vm)
 	/* One that was taken may never have been warm. */
 	if (vm->seat && !vm->booted && vm->source->state.path)
 		standby_refill(vm->config->standby);
+	if (vm->owner)
+		vm->owner->ended(vm->owner_context);
 	if (vm->session_events)
 		vm->session_events->ended(vm->session_context);
 	else

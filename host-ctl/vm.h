@@ -5,8 +5,8 @@
  *             EVENT_STATE      EVENT_STREAM       HELLO         IDENTITY_DONE     CONNECT replied
  *   LAUNCHED ────────────▶ BOOTING ──────▶ HELLO ──────▶ IDENTITY ──────▶ CONNECTING ──────▶ WARM
  *       │                     │              │               │              ▲    │ rehearsals    │ vm_take
- *       │                     │              │               │         EXIT │    ▼ left          ▼
- *       │                     │              │               │            REHEARSING           BUSY
+ *       │                     │              │               │         EXIT │    ▼ left          ▼ vm_own
+ *       │                     │              │               │            REHEARSING       BUSY or OWNED
  *       ├─────────────────────┴──────────────┴───────────────┴─────────────────┴─────────────────┤
  *       ▼   vm_end, boot time-out, the process died, the guest broke the protocol                │
  *     ENDING ◀───────────────────────────────────────────────────────────────────────────────────┘
@@ -28,8 +28,10 @@
  * touches, in guest and vmm, a user's command finds in memory. One that does not exit with status 0 is a
  * start that failed.
  *
- * A VM that was BUSY only ever goes to ENDING: it is never handed out twice. Nothing of a user's reaches a
- * guest before IDENTITY_DONE.
+ * A VM that was BUSY or OWNED only ever goes to ENDING: it is never handed out twice. Nothing of a user's
+ * reaches a guest before IDENTITY_DONE. A BUSY one has one session and ends with it. An OWNED one stays until
+ * its owner, or something else, ends it: the owner asks for as many streams to the agent as it wants, and has
+ * the guest paused and resumed (vm_owned.c).
  *
  * The guest and, to a degree, the vmm are hostile: a message of a wrong size, type or order, or an unasked
  * byte on a warm session stream, ends that VM with the cause named; nothing else is touched. What they send
@@ -61,6 +63,7 @@ enum {
 	VM_PIDS_MAX = 64,   /* threads of one vmm */
 	VM_FILES_MAX = 128, /* open fds of one vmm */
 	VM_CONTROL_BURST = 16,
+	VM_ASKED_MAX = 32,		 /* requests of an owner's that the vmm has not answered */
 	VM_STRAYS_MAX = 1024,		 /* streams that a guest opens to ports where nobody is */
 	VM_WARNINGS_MAX = 32,		 /* lines of a HELLO that are logged */
 	VM_ERRORS_MAX = 64 * 1024,	 /* a pipe of it, read after the end of the process */
@@ -89,6 +92,7 @@ enum vm_state {
 	VM_SAVING,
 	VM_WARM,
 	VM_BUSY,
+	VM_OWNED,
 	VM_ENDING,
 	VM_STATE_COUNT
 };
@@ -158,6 +162,27 @@ struct vm_session_events {
 	void (*alarm)(void *context);		       /* the time of vm_set_alarm is over */
 };
 
+/* What its owner asks of an OWNED VM's vmm: in the owner's memory until it is answered or forgotten, or the
+ * VM ended. */
+struct vm_request {
+	/* status: 0 or -errno; fd: a stream's end that does not block and becomes the callee's, or -1. */
+	void (*replied)(struct vm_request *request, int status, int fd);
+};
+
+/* The owner of an OWNED VM. Called from the loop. */
+struct vm_owner_events {
+	/* The process is reaped, and vm_cause says how it ended. Nothing that was asked is answered any more.
+	 */
+	void (*ended)(void *context);
+	/* Nothing of it is left, its memory included. */
+	void (*gone)(void *context);
+};
+
+struct vm_asked {
+	uint32_t type, sequence;    /* 0: the place is free */
+	struct vm_request *request; /* NULL: forgotten */
+};
+
 struct vm {
 	char id[VM_ID_MAX];
 	unsigned int slot;
@@ -181,6 +206,9 @@ struct vm {
 	void *context;
 	const struct vm_session_events *session_events;
 	void *session_context;
+	const struct vm_owner_events *owner; /* NULL: nobody owns it */
+	void *owner_context;
+	struct vm_asked asked[VM_ASKED_MAX];
 
 	int pidfd, control, agent, session, errors, group, group_events;
 	struct loop_source *pidfd_source, *control_source, *agent_source, *session_source, *errors_source;
@@ -232,6 +260,26 @@ void vm_release(struct vm *vm, const char *cause);
  */
 void vm_lose(struct vm *vm, const char *cause);
 
+/*
+ * WARM to OWNED. *stream is a stream to the agent that is open already, and the caller's. The VM ends by
+ * vm_end or by itself; either way `ended` and then `gone` are called.
+ */
+void vm_own(struct vm *vm, const struct vm_owner_events *events, void *context, int *stream);
+/* Of an OWNED VM. 0: request->replied will be called, unless the VM ends; -EAGAIN: VM_ASKED_MAX wait;
+ * -ENOTCONN: it is ending. */
+int vm_ask_stream(struct vm *vm, struct vm_request *request);
+int vm_ask_pause(struct vm *vm, struct vm_request *request);
+int vm_ask_resume(struct vm *vm, struct vm_request *request);
+/* replied will not be called: a stream that still comes is closed. Takes what was never asked, or answered.
+ */
+void vm_forget(struct vm *vm, const struct vm_request *request);
+/* Narrower limits for its cgroup: of memory in bytes, vmm included, and of the CPU in hundredths of one; 0:
+ * as it is. 0 or -errno. */
+int vm_limit(struct vm *vm, uint64_t memory_bytes, unsigned int cpu_hundredths);
+
+/* After `gone`: neither its cgroup nor its control socket is there. */
+bool vm_left_nothing(const struct vm_config *config, const char *id);
+
 /* Kills the VM, unless it is dying already. cause as above. A BUSY VM's session stays its owner's. */
 void vm_end(struct vm *vm, const char *cause);
 
@@ -243,7 +291,7 @@ void vm_build_continue(struct vm *vm);
 
 /* How it ended, for people: what the vmm's exit status means and its last words. Final after `ended`. */
 const char *vm_cause(const struct vm *vm);
-/* "starting", "warm", "busy" or "ending". */
+/* "starting", "warm", "busy", "owned" or "ending". */
 const char *vm_state_name(const struct vm *vm);
 /* True while it may still become warm. */
 bool vm_is_starting(const struct vm *vm);

@@ -144,8 +144,17 @@ static void restored(struct vm *vm, const struct vmm_message *message)
 		vm_lose(vm, "the vmm could not restore the guest, but did not exit");
 }
 
+static bool is_owners(const struct vm *vm, const struct vmm_message *message)
+{
+	return vm->state == VM_OWNED && (message->type & VMM_REPLY);
+}
+
 static void handle_message(struct vm *vm, const struct vmm_message *message, int fd)
 {
+	if (is_owners(vm, message)) {
+		vm_owned_replied(vm, message, fd);
+		return;
+	}
 	switch (message->type) {
 	case VMM_EVENT_STATE:
 		fd_close(&fd);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Between vm.c (life and death), vm_start.c (birth), vm_agent.c and vm_commands.c (the way to a warm VM), and
- * vm_build.c (the way to a template). */
+/* Between vm.c (life and death), vm_start.c (birth), vm_agent.c and vm_commands.c (the way to a warm VM),
+ * vm_build.c (the way to a template), and vm_owned.c (what an owner asks). */
 #ifndef HOST_CTL_VM_PRIVATE_H
 #define HOST_CTL_VM_PRIVATE_H
 
@@ -34,6 +34,11 @@ void vm_park(struct vm *vm);
 void vm_pause(struct vm *vm);
 /* A build's vmm replied to VMM_PAUSE or VMM_SAVE. */
 void vm_build_replied(struct vm *vm, const struct vmm_message *message);
+
+/* The vmm replied to what the owner of an OWNED VM asked. fd: -1, or taken over. */
+void vm_owned_replied(struct vm *vm, const struct vmm_message *message, int fd);
+/* What the cgroup of such a VM is limited to. */
+struct cgroup_limits vm_limits_of(const struct vm_source *source);
 
 bool vm_source_is_clone(const struct vm_source *source);
 /* Its vmm is given a working set. */

@@ -77,7 +77,7 @@ static int open_control(struct vm *vm, int *listener)
 	return vm->control < 0 ? vm->control : 0;
 }
 
-static struct cgroup_limits limits_of(const struct vm_source *source)
+struct cgroup_limits vm_limits_of(const struct vm_source *source)
 {
 	return (struct cgroup_limits){
 		.memory_bytes = source->memory_bytes + VM_MEMORY_OVERHEAD,
@@ -88,7 +88,7 @@ static struct cgroup_limits limits_of(const struct vm_source *source)
 
 static int open_group(struct vm *vm, bool awaited)
 {
-	const struct cgroup_limits limits = limits_of(vm->source);
+	const struct cgroup_limits limits = vm_limits_of(vm->source);
 
 	vm->group = cgroup_create(vm->config->cgroups, vm->id, &limits);
 	if (vm->group < 0)
@@ -411,7 +411,7 @@ int vm_adopt(struct vm *vm, const struct vm_order *order, const struct vm_events
 	struct error *error)
 {
 	const struct vm_events *former = vm->events;
-	const struct cgroup_limits limits = limits_of(order->source);
+	const struct cgroup_limits limits = vm_limits_of(order->source);
 	struct parcel parcel = {-1, -1, -1, -1, -1, -1, -1, -1};
 	void *former_context = vm->context;
 	int status;

@@ -30,7 +30,7 @@ static void put(struct fake *fake, int type, const void *data, size_t length)
 
 	fake->offset[type == AGENT_STDERR] += length;
 	if (frame_write(fake->session, (uint8_t)type, &output, sizeof output, data, length))
-		exit(0);
+		fake_end_stream();
 }
 
 static void put_exit(struct fake *fake, int kind, int code, int step)
@@ -48,7 +48,7 @@ static void put_exit(struct fake *fake, int kind, int code, int step)
 
 void fake_put_started(struct fake *fake)
 {
-	struct agent_started started = {.session = 1, .pid = 77};
+	struct agent_started started = {.session = fake->id, .pid = 77};
 
 	frame_write(fake->session, AGENT_STARTED, &started, sizeof started, NULL, 0);
 }
@@ -268,6 +268,7 @@ void fake_serve_session(struct fake *fake)
 	fake_read_frame(fake->session, &reader, &frame);
 	if (frame.type != AGENT_NEW || frame_parse_new(&frame, &view, &why))
 		fake_fail("no proper NEW");
+	fake->id = view.fixed.session;
 	/* The reader's buffer moves on with its next frame. */
 	memcpy(strings, view.strings, view.fixed.strings_length);
 	next = strings + strlen(strings) + 1;

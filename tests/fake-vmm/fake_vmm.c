@@ -12,6 +12,8 @@
  *   agent-file | agent-seqpacket | unblock | strays | children-write | hello-lines | serial-flood | calls
  * and of templates, whose state file has the same text:
  *   pause-refused | save-refused | save-slow:MS | restore-exit:N | touch
+ * and to who owns the VM:
+ *   pause-nothing | pause-panic | resume-refused | later-refused | later-nothing | later-twice
  * and the command of a run, argv[0], says how that goes (fake_session.c):
  *   echo WORD... | exit N | cat | signal N | both | flood BYTES | dribble BYTES | sleep | started-sleep
  * | no-such-command | latin | refuse | oom | timeout | close | die N | panic | half
@@ -129,7 +131,7 @@ static void save(struct fake *fake, struct vmm_message *reply, const int fds[2])
 	reply->arg1 = sizeof page;
 }
 
-/* PAUSE and SAVE are replied to here. False: it is another request. */
+/* PAUSE, RESUME and SAVE are replied to here. False: it is another request. */
 static bool take_snapshot_request(
 	struct fake *fake, const struct vmm_message *request, int *fds, size_t count)
 {
@@ -137,30 +139,53 @@ static bool take_snapshot_request(
 
 	if (request->type == VMM_PAUSE && fake_told(fake, "pause-refused"))
 		reply.status = -EALREADY;
+	else if (request->type == VMM_RESUME && fake_told(fake, "resume-refused"))
+		reply.status = -EIO;
 	else if (request->type == VMM_SAVE && count == 2)
 		save(fake, &reply, fds);
-	else if (request->type != VMM_PAUSE)
+	else if (request->type != VMM_PAUSE && request->type != VMM_RESUME)
 		return false;
 	for (size_t i = 0; i < count; i++)
 		fd_close(&fds[i]);
+	if (request->type == VMM_PAUSE && fake_told(fake, "pause-nothing"))
+		return true;
 	say(fake, reply, -1);
+	if (request->type == VMM_PAUSE && fake_told(fake, "pause-panic"))
+		fake_end(fake, VMM_END_PANIC, "while paused");
 	return true;
 }
 
-static void wait_for_connect(struct fake *fake)
+/* Of a VM whose first stream of a user's was opened: true when this one is not to be. */
+static bool refuse_later(struct fake *fake, struct vmm_message *reply)
+{
+	if (fake_told(fake, "later-nothing"))
+		return true;
+	if (fake_told(fake, "later-twice"))
+		close(open_stream(fake, *reply));
+	if (!fake_told(fake, "later-refused"))
+		return false;
+	reply->status = -ECONNREFUSED;
+	say(fake, *reply, -1);
+	return true;
+}
+
+static void wait_for_connect(struct fake *fake, bool later)
 {
 	struct vmm_message request;
 	int fds[IO_FDS_MAX];
 	size_t count;
 
 	do {
-		count = IO_FDS_MAX;
-		if (io_receive_fds(fake->control, &request, sizeof request, fds, &count) != sizeof request)
-			exit(0);
-	} while (take_snapshot_request(fake, &request, fds, count));
-	if (request.type != VMM_CONNECT || request.arg0 != AGENT_GUEST_PORT)
-		fake_fail("unexpected request");
-	request.type |= VMM_REPLY;
+		do {
+			count = IO_FDS_MAX;
+			if (io_receive_fds(fake->control, &request, sizeof request, fds, &count) !=
+				sizeof request)
+				exit(0);
+		} while (take_snapshot_request(fake, &request, fds, count));
+		if (request.type != VMM_CONNECT || request.arg0 != AGENT_GUEST_PORT)
+			fake_fail("unexpected request");
+		request.type |= VMM_REPLY;
+	} while (later && refuse_later(fake, &request));
 	if (fake_told(fake, "no-connect") || fake_told(fake, "bad-status")) {
 		request.status = fake_told(fake, "bad-status") ? INT32_MIN : -ECONNREFUSED;
 		say(fake, request, -1);
@@ -192,13 +217,19 @@ static void greet(struct fake *fake)
 	frame_write(fake->agent, AGENT_HELLO, &hello, sizeof hello, warning, sizeof warning - 1);
 }
 
+/* The daemon closed it: only what served it ends, the VM goes on. */
+_Noreturn void fake_end_stream(void)
+{
+	pthread_exit(NULL);
+}
+
 void fake_read_frame(int fd, struct frame_reader *reader, struct frame *frame)
 {
 	int status;
 
 	while ((status = frame_reader_next(reader, frame)) == 0)
 		if (frame_reader_fill(reader, fd) <= 0)
-			exit(0);
+			fake_end_stream();
 	if (status < 0)
 		fake_fail("the daemon sent a malformed frame");
 }
@@ -402,11 +433,31 @@ static void boot(struct fake *fake)
 	take_identity(fake);
 }
 
+static void *serve_session(void *copy)
+{
+	fake_serve_session(copy);
+	free(copy);
+	return NULL;
+}
+
+/* In a thread of its own, as several may go on at once. */
+static void start_session(const struct fake *fake)
+{
+	struct fake *copy = malloc(sizeof *copy);
+	pthread_t thread;
+
+	if (!copy)
+		fake_fail("memory");
+	*copy = *fake;
+	if (pthread_create(&thread, NULL, serve_session, copy) || pthread_detach(thread))
+		fake_fail("a thread");
+}
+
 /* The first session is the daemon's sample command, the second is to be a user's. */
 static void serve(struct fake *fake)
 {
 	for (int session = 0;; session++) {
-		wait_for_connect(fake);
+		wait_for_connect(fake, session > 1);
 		fake->offset[0] = fake->offset[1] = 0;
 		if (session > 0 && fake_told(fake, "warm-write"))
 			fake_put_started(fake);
@@ -414,7 +465,7 @@ static void serve(struct fake *fake)
 			fake_pause_ms(fake_told_number(fake, "warm-panic:"));
 			fake_end(fake, VMM_END_PANIC, "while warm");
 		}
-		fake_serve_session(fake);
+		start_session(fake);
 	}
 }
 

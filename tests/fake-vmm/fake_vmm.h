@@ -16,6 +16,7 @@ struct fake {
 	bool restored;
 	char script[SCRIPT_MAX];
 	uint64_t offset[2];
+	uint64_t id; /* of the session, as NEW has it */
 };
 
 /* The script has this word. */
@@ -26,6 +27,8 @@ void fake_pause_ms(long milliseconds);
 _Noreturn void fake_fail(const char *what);
 /* Says how it ends, and does. */
 _Noreturn void fake_end(struct fake *fake, enum vmm_end how, const char *reason);
+/* The daemon closed the stream that this thread serves. */
+_Noreturn void fake_end_stream(void);
 /* The next frame, in the reader's memory. */
 void fake_read_frame(int fd, struct frame_reader *reader, struct frame *frame);
 

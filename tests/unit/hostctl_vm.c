@@ -4,13 +4,11 @@
  * nothing. And who may use the daemon's socket.
  */
 #include "tests/support/fail_alloc.h"
-#include "tests/unit/hostctl_fixture.h"
+#include "tests/unit/hostctl_vm_fixture.h"
 
 #include "common/io.h"
-#include "common/loop.h"
 #include "host-ctl/http.h"
 #include "host-ctl/peer.h"
-#include "host-ctl/vm.h"
 #include <grp.h>
 #include <sys/resource.h>
 
@@ -46,11 +44,6 @@ static void on_gone(void *context, struct vm *vm)
 
 static const struct vm_events vm_events = {.warm = on_warm, .ended = on_ended, .gone = on_gone};
 
-static int count_fds(void)
-{
-	return count_entries("/proc/self/fd", "");
-}
-
 /* Limits this process to `more` fds beyond those it has. */
 static void limit_fds(int more)
 {
@@ -75,60 +68,6 @@ static void run_until_gone(struct loop *loop, const struct outcome *outcome)
 	assert_true(outcome->gone);
 	if (outcome->warm)
 		assert_string_equal(outcome->cause, "the test is over");
-}
-
-/* A place to start VMs in, and what must be there again after each start. */
-struct place {
-	struct daemon daemon; /* its folders only */
-	struct cgroup_tree cgroups;
-	struct vm_config config;
-	struct vm_source source;
-	struct vm_order order;
-	char kernel[96], initrd[96], image[96];
-	int fds;
-};
-
-static void place_init(struct place *place)
-{
-	struct error error;
-
-	*place = (struct place){
-		.config = {
-			.vmm = FAKE_VMM, .kvm = "/dev/null", .uid_base = 700000, .boot_timeout_ms = WAIT_MS}};
-	daemon_folder(&place->daemon);
-	write_text(place->daemon.folder, "kernel", "boot");
-	snprintf(place->kernel, sizeof place->kernel, "%s/kernel", place->daemon.folder);
-	snprintf(place->initrd, sizeof place->initrd, "%s/initrd", place->daemon.folder);
-	snprintf(place->image, sizeof place->image, "%s/image", place->daemon.folder);
-	place->source = (struct vm_source){.kernel = {place->kernel, place->kernel},
-		.initrd = {place->initrd, place->initrd},
-		.image = {place->image, place->image},
-		.size = "128M",
-		.memory_bytes = 128 << 20,
-		.cpus = 1};
-	place->order = (struct vm_order){.source = &place->source};
-	place->config.socket_directory = place->daemon.folder;
-	place->config.cgroups = &place->cgroups;
-	assert_int_equal(cgroup_tree_open(&place->cgroups, place->daemon.cgroups, false, &error), 0);
-	place->config.loop = loop_create();
-	assert_non_null(place->config.loop);
-	place->fds = count_fds();
-}
-
-static void place_check(const struct place *place)
-{
-	assert_int_equal(loop_turn(place->config.loop, 0), 0);
-	assert_int_equal(count_fds(), place->fds);
-	assert_int_equal(count_entries(place->daemon.cgroups, "vm-"), 0);
-	assert_int_equal(count_entries(place->daemon.folder, "vm-"), 0);
-}
-
-static void place_finish(struct place *place)
-{
-	loop_destroy(place->config.loop);
-	cgroup_tree_close(&place->cgroups);
-	remove_folder(place->daemon.folder);
-	assert_int_equal(rmdir(place->daemon.cgroups), 0);
 }
 
 static void test_start_with_too_few_fds(void **state)

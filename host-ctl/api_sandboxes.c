@@ -1,0 +1,267 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The resources /v1/sandboxes and /v1/operations.
+ *
+ *   a transition   asked → operation → ?wait=false: 202 with it
+ *                                    → else, when it is over: the sandbox, the receipt, or the error
+ *
+ * A client that leaves while its create is waited for never learns of the sandbox: it is deleted.
+ */
+#include "host-ctl/api.h"
+#include "host-ctl/api_body.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { PART_MAX = 80 };
+
+/* A request that waits for its operation. */
+struct waiting {
+	struct api *api;
+	struct http_request *request;
+	struct operation *operation;
+};
+
+static void refuse(struct http_request *request, const struct error *error)
+{
+	http_reply_error(request, error);
+}
+
+/* The sandbox of the path. */
+static struct sandbox *find(struct api *api, const struct http_request *request, struct error *error)
+{
+	char id[PART_MAX];
+
+	api_path_part(request, 2, id, sizeof id);
+	return sandboxes_find(api->sandboxes, id, error);
+}
+
+/* The one parameter of the query, wait: 0 or -1 with *error set. */
+static int parse_wait(const struct http_request *request, bool *wait, struct error *error)
+{
+	const char *text = http_request_query(request, "wait");
+
+	*wait = !text || !strcmp(text, "true");
+	if (*wait || !strcmp(text, "false"))
+		return 0;
+	return error_set(error, ERROR_INVALID, "wait is true or false, not \"%.32s\"", text);
+}
+
+/* --- waiting --- */
+
+/* What a synchronous call answers when its operation is over. */
+static void reply_over(struct api *api, struct http_request *request, const struct operation *operation)
+{
+	struct sandbox *sandbox;
+	struct error error;
+
+	if (operation->state == OPERATION_FAILED) {
+		refuse(request, &operation->error);
+		return;
+	}
+	sandbox = sandboxes_find(api->sandboxes, operation->sandbox_id, &error);
+	if (!sandbox)
+		refuse(request, &error);
+	else if (operation->kind == OPERATION_DELETE)
+		http_reply_json(request, 200, sandbox_receipt_to_json(sandbox));
+	else
+		http_reply_json(
+			request, operation->kind == OPERATION_CREATE ? 201 : 200, sandbox_to_json(sandbox));
+}
+
+static void over(void *context, struct operation *operation)
+{
+	struct waiting *waiting = context;
+
+	reply_over(waiting->api, waiting->request, operation);
+	free(waiting);
+}
+
+static void client_left(void *context)
+{
+	struct waiting *waiting = context;
+	struct operation *operation = waiting->operation;
+	struct sandbox *sandbox = operation->kind == OPERATION_CREATE ? operation->sandbox : NULL;
+	struct error error;
+
+	operation->over = NULL;
+	free(waiting);
+	if (sandbox)
+		sandbox_ask(sandbox, SANDBOX_DELETE, "its client left before it was there", &error);
+}
+
+static void wait_for(struct api *api, struct http_request *request, struct operation *operation)
+{
+	struct waiting *waiting;
+	struct error error;
+
+	if (operation->state != OPERATION_RUNNING) {
+		reply_over(api, request, operation);
+		return;
+	}
+	waiting = malloc(sizeof *waiting);
+	if (!waiting) {
+		error_set(&error, ERROR_INTERNAL, "out of memory for the request");
+		refuse(request, &error);
+		return;
+	}
+	*waiting = (struct waiting){.api = api, .request = request, .operation = operation};
+	operation->over = over;
+	operation->context = waiting;
+	request->left = client_left;
+	request->left_context = waiting;
+}
+
+/* Answers for a transition that was asked for. */
+static void follow(struct api *api, struct http_request *request, struct sandbox *sandbox,
+	enum operation_kind kind, bool wait)
+{
+	struct error error;
+	struct operation *operation = sandboxes_follow(api->sandboxes, sandbox, kind, &error);
+
+	if (!operation)
+		refuse(request, &error);
+	else if (wait)
+		wait_for(api, request, operation);
+	else
+		http_reply_json(request, 202, operation_to_json(operation));
+}
+
+/* --- the handlers --- */
+
+static struct sandbox *create(struct api *api, const struct http_request *request, struct error *error)
+{
+	json_t *body = api_body_parse(request, sandbox_spec_fields, error);
+	struct sandbox *sandbox = NULL;
+	struct sandbox_spec spec;
+
+	if (body && sandbox_spec_parse(&spec, body, error) == 0) {
+		sandbox = sandboxes_new(api->sandboxes, &spec, request->peer->uid, error);
+		sandbox_spec_finish(&spec);
+	}
+	json_decref(body);
+	return sandbox;
+}
+
+void api_sandboxes_post(struct api *api, struct http_request *request)
+{
+	struct sandbox *sandbox;
+	struct error error;
+	bool wait;
+
+	if (parse_wait(request, &wait, &error) || !(sandbox = create(api, request, &error)))
+		refuse(request, &error);
+	else
+		follow(api, request, sandbox, OPERATION_CREATE, wait);
+}
+
+/* The query of a list, as it is read. */
+struct query {
+	struct sandboxes_filter filter;
+	json_t *metadata;
+	struct error *error;
+	int status;
+};
+
+static bool take_parameter(void *context, const char *name, const char *value)
+{
+	static const char metadata[] = "metadata.";
+	struct query *query = context;
+
+	value = value ? value : "";
+	if (!strcmp(name, "state")) {
+		query->filter.state = sandbox_state_of_name(value);
+		if (query->filter.state < 0)
+			query->status = error_set(query->error, ERROR_INVALID,
+				"state is not that of a sandbox: \"%.32s\"", value);
+	} else if (!strcmp(name, "template")) {
+		query->filter.template = value;
+	} else if (!strncmp(name, metadata, sizeof metadata - 1)) {
+		if (json_object_set_new(query->metadata, name + sizeof metadata - 1, json_string(value)))
+			query->status = error_set(
+				query->error, ERROR_INVALID, "%.64s is not UTF-8, or no memory", name);
+	} else {
+		query->status = error_set(query->error, ERROR_INVALID,
+			"unknown parameter \"%.64s\": a list takes state, template and metadata.KEY", name);
+	}
+	return query->status == 0;
+}
+
+void api_sandboxes_get(struct api *api, struct http_request *request)
+{
+	struct error error = {.kind = ERROR_NONE};
+	struct query query = {.filter.state = -1, .metadata = json_object(), .error = &error};
+
+	http_request_each_query(request, take_parameter, &query);
+	query.filter.metadata = query.metadata;
+	if (query.status)
+		refuse(request, &error);
+	else
+		http_reply_json(request, 200, sandboxes_to_json(api->sandboxes, &query.filter));
+	json_decref(query.metadata);
+}
+
+void api_sandbox_get(struct api *api, struct http_request *request)
+{
+	struct error error;
+	struct sandbox *sandbox = find(api, request, &error);
+
+	if (sandbox)
+		http_reply_json(request, 200, sandbox_to_json(sandbox));
+	else
+		refuse(request, &error);
+}
+
+static void ask(struct api *api, struct http_request *request, enum sandbox_verb verb,
+	enum operation_kind kind, const char *reason)
+{
+	struct sandbox *sandbox;
+	struct error error;
+	bool wait;
+
+	if (parse_wait(request, &wait, &error) || !(sandbox = find(api, request, &error)) ||
+		sandbox_ask(sandbox, verb, reason, &error))
+		refuse(request, &error);
+	else
+		follow(api, request, sandbox, kind, wait);
+}
+
+void api_sandbox_delete(struct api *api, struct http_request *request)
+{
+	ask(api, request, SANDBOX_DELETE, OPERATION_DELETE, "it was deleted");
+}
+
+void api_sandbox_pause(struct api *api, struct http_request *request)
+{
+	ask(api, request, SANDBOX_PAUSE, OPERATION_PAUSE, NULL);
+}
+
+void api_sandbox_resume(struct api *api, struct http_request *request)
+{
+	ask(api, request, SANDBOX_RESUME, OPERATION_RESUME, NULL);
+}
+
+/* Neither is legal in any state (sandbox_state.c): no operation comes of it. */
+void api_sandbox_stop(struct api *api, struct http_request *request)
+{
+	ask(api, request, SANDBOX_STOP, OPERATION_PAUSE, NULL);
+}
+
+void api_sandbox_start(struct api *api, struct http_request *request)
+{
+	ask(api, request, SANDBOX_START, OPERATION_RESUME, NULL);
+}
+
+void api_operation_get(struct api *api, struct http_request *request)
+{
+	struct operation *operation;
+	struct error error;
+	char id[PART_MAX];
+
+	api_path_part(request, 2, id, sizeof id);
+	operation = sandboxes_find_operation(api->sandboxes, id, &error);
+	if (operation)
+		http_reply_json(request, 200, operation_to_json(operation));
+	else
+		refuse(request, &error);
+}

@@ -1,0 +1,393 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "host-ctl/sandbox.h"
+#include "common/io.h"
+#include "common/log.h"
+#include "host-ctl/clock.h"
+#include "host-ctl/sandboxes_private.h"
+
+#include <errno.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+/* --- the clocks --- */
+
+static void arm(struct sandbox *sandbox)
+{
+	uint64_t first = 0, now = clock_now();
+
+	for (int i = 0; i < SANDBOX_CLOCK_COUNT; i++)
+		if (sandbox->due_ns[i] && (!first || sandbox->due_ns[i] < first))
+			first = sandbox->due_ns[i];
+	loop_set_timer(sandbox->timer, !first ? 0 : first > now ? first - now : 1);
+}
+
+/* 0 milliseconds: never. */
+static void set_clock(struct sandbox *sandbox, enum sandbox_clock clock, uint64_t milliseconds)
+{
+	uint64_t due = milliseconds ? clock_now() + milliseconds * CLOCK_NS_PER_MS : 0;
+
+	if (!due && !sandbox->due_ns[clock])
+		return;
+	sandbox->due_ns[clock] = due;
+	arm(sandbox);
+}
+
+static bool may_be_idle(const struct sandbox *sandbox)
+{
+	return sandbox->state == SANDBOX_READY ||
+	       (sandbox->state == SANDBOX_PAUSED && sandbox->spec.idle_action == SANDBOX_IDLE_KILL);
+}
+
+/* Idleness is counted from now on, or not at all. */
+static void look_idle(struct sandbox *sandbox)
+{
+	bool idle = !sandbox->users && may_be_idle(sandbox);
+
+	set_clock(sandbox, SANDBOX_CLOCK_IDLE, idle ? sandbox->spec.idle_after_ms : 0);
+}
+
+static void be_idle(struct sandbox *sandbox)
+{
+	bool kill = sandbox->spec.idle_action == SANDBOX_IDLE_KILL;
+	struct error error;
+
+	sandbox_ask(sandbox, kill ? SANDBOX_DELETE : SANDBOX_PAUSE, "it was idle for idle.after_ms", &error);
+}
+
+static void time_is_up(struct sandbox *sandbox, enum sandbox_clock clock)
+{
+	struct error error;
+
+	switch (clock) {
+	case SANDBOX_CLOCK_TTL:
+		sandbox_ask(sandbox, SANDBOX_DELETE, "its ttl_ms is over", &error);
+		return;
+	case SANDBOX_CLOCK_IDLE:
+		be_idle(sandbox);
+		return;
+	case SANDBOX_CLOCK_PATIENCE:
+		sandbox_fail(sandbox, "the vmm did not answer in time");
+		return;
+	default:
+		sandboxes_forget(sandbox);
+	}
+}
+
+static void timer_fired(void *context)
+{
+	struct sandbox *sandbox = context;
+	uint64_t now = clock_now();
+
+	for (int i = 0; i < SANDBOX_CLOCK_COUNT; i++) {
+		if (!sandbox->due_ns[i] || sandbox->due_ns[i] > now)
+			continue;
+		sandbox->due_ns[i] = 0;
+		arm(sandbox);
+		/* One a turn: it may be the last that is heard of it. */
+		time_is_up(sandbox, (enum sandbox_clock)i);
+		return;
+	}
+	arm(sandbox);
+}
+
+/* --- who watches --- */
+
+static void link_watcher(struct sandbox_watcher **list, struct sandbox_watcher *watcher)
+{
+	watcher->next = *list;
+	watcher->link = list;
+	if (watcher->next)
+		watcher->next->link = &watcher->next;
+	*list = watcher;
+}
+
+void sandbox_watch(struct sandbox *sandbox, struct sandbox_watcher *watcher)
+{
+	link_watcher(&sandbox->watchers, watcher);
+}
+
+void sandbox_unwatch(struct sandbox_watcher *watcher)
+{
+	if (!watcher->link)
+		return;
+	*watcher->link = watcher->next;
+	if (watcher->next)
+		watcher->next->link = watcher->link;
+	watcher->link = NULL;
+}
+
+/* Each once, though they come and go meanwhile. */
+static void notify(struct sandbox *sandbox)
+{
+	struct sandbox_watcher *left = NULL, *watcher;
+
+	while ((watcher = sandbox->watchers)) {
+		sandbox_unwatch(watcher);
+		link_watcher(&left, watcher);
+	}
+	while ((watcher = left)) {
+		sandbox_unwatch(watcher);
+		link_watcher(&sandbox->watchers, watcher);
+		watcher->changed(watcher, sandbox);
+	}
+}
+
+/* --- the one place where its state changes --- */
+
+static void settle_clocks(struct sandbox *sandbox)
+{
+	enum sandbox_state state = sandbox->state;
+	bool asked = state == SANDBOX_PAUSING || state == SANDBOX_RESUMING;
+
+	set_clock(sandbox, SANDBOX_CLOCK_PATIENCE, asked ? SANDBOX_PATIENCE_MS : 0);
+	if (state == SANDBOX_DELETING || state == SANDBOX_GONE)
+		set_clock(sandbox, SANDBOX_CLOCK_TTL, 0);
+	if (state == SANDBOX_GONE)
+		set_clock(sandbox, SANDBOX_CLOCK_KEEP, sandbox->all->config.keep_ms);
+	look_idle(sandbox);
+}
+
+/* reason: of failed, deleting and gone; NULL: what was said before holds. */
+static void move(struct sandbox *sandbox, enum sandbox_state next, const char *reason)
+{
+	enum sandbox_state before = sandbox->state;
+
+	if (next == SANDBOX_PAUSING || next == SANDBOX_RESUMING || next == SANDBOX_DELETING)
+		sandbox->error.kind = ERROR_NONE;
+	if (!sandbox_state_may_go(before, next))
+		log_error("%s: bug: from %s to %s", sandbox->id, sandbox_state_name(before),
+			sandbox_state_name(next));
+	sandbox->state = next;
+	if (reason && !sandbox->reason[0])
+		snprintf(sandbox->reason, sizeof sandbox->reason, "%s", reason);
+	log_info("sandbox %s: %s%s%s", sandbox->id, sandbox_state_name(next), reason ? ": " : "",
+		reason ? reason : "");
+	settle_clocks(sandbox);
+	sandboxes_changed(sandbox, before);
+	notify(sandbox);
+}
+
+/* --- its VM --- */
+
+static struct sandbox *sandbox_of_claim(struct pool_claim *claim)
+{
+	return (struct sandbox *)((char *)claim - offsetof(struct sandbox, claim));
+}
+
+static struct sandbox *sandbox_of_request(struct vm_request *request)
+{
+	return (struct sandbox *)((char *)request - offsetof(struct sandbox, request));
+}
+
+static void vm_ended(void *context)
+{
+	struct sandbox *sandbox = context;
+	char reason[VM_CAUSE_MAX + 32];
+
+	fd_close(&sandbox->stream);
+	snprintf(reason, sizeof reason, "its VM ended: %s", vm_cause(sandbox->vm));
+	if (sandbox->state != SANDBOX_DELETING && sandbox->state != SANDBOX_FAILED)
+		move(sandbox, SANDBOX_FAILED, reason);
+}
+
+static void vm_gone(void *context)
+{
+	struct sandbox *sandbox = context;
+
+	sandbox->vm = NULL;
+	sandbox->verified = vm_left_nothing(sandbox->vm_config, sandbox->vm_id);
+	if (sandbox->state == SANDBOX_DELETING)
+		move(sandbox, SANDBOX_GONE, NULL);
+}
+
+static const struct vm_owner_events owner_events = {.ended = vm_ended, .gone = vm_gone};
+
+static void own(struct sandbox *sandbox, struct vm *vm)
+{
+	struct pool *pool = sandbox->pool;
+	int status;
+
+	sandbox->vm = vm;
+	sandbox->vm_config = vm->config;
+	sandbox->pid = vm->pid;
+	memcpy(sandbox->vm_id, vm->id, sizeof sandbox->vm_id);
+	vm_own(vm, &owner_events, sandbox, &sandbox->stream);
+	sandbox->pool = NULL;
+	pool_refill(pool);
+	status = sandbox->spec.memory_max || sandbox->spec.cpu_max
+			 ? vm_limit(vm, sandbox->spec.memory_max, sandbox->spec.cpu_max)
+			 : 0;
+	if (!status) {
+		move(sandbox, SANDBOX_READY, NULL);
+		return;
+	}
+	error_set(&sandbox->error, ERROR_INTERNAL, "the limits of sandbox %s could not be set: %s",
+		sandbox->id, strerror(-status));
+	sandbox_fail(sandbox, "its limits could not be set");
+}
+
+static void granted(struct pool_claim *claim, struct vm *vm)
+{
+	own(sandbox_of_claim(claim), vm);
+}
+
+static void refused(struct pool_claim *claim, const struct error *error)
+{
+	struct sandbox *sandbox = sandbox_of_claim(claim);
+
+	sandbox->error = *error;
+	sandbox->pool = NULL;
+	sandbox->verified = true;
+	move(sandbox, SANDBOX_GONE, error->message);
+}
+
+/* --- what is asked of it --- */
+
+static void paused_or_resumed(struct vm_request *request, int status, int fd)
+{
+	struct sandbox *sandbox = sandbox_of_request(request);
+	bool pausing = sandbox->state == SANDBOX_PAUSING;
+	enum sandbox_state goal = pausing ? SANDBOX_PAUSED : SANDBOX_READY;
+
+	(void)fd;
+	if (sandbox->state != SANDBOX_PAUSING && sandbox->state != SANDBOX_RESUMING)
+		return;
+	if (status) {
+		error_set(&sandbox->error, ERROR_INTERNAL, "the vmm could not %s sandbox %s: %s",
+			pausing ? "pause" : "resume", sandbox->id, strerror(-status));
+		goal = pausing ? SANDBOX_READY : SANDBOX_PAUSED;
+	}
+	move(sandbox, goal, NULL);
+}
+
+static int ask_vm(struct sandbox *sandbox, enum sandbox_state next, struct error *error)
+{
+	int status = next == SANDBOX_PAUSING ? vm_ask_pause(sandbox->vm, &sandbox->request)
+					     : vm_ask_resume(sandbox->vm, &sandbox->request);
+
+	if (status == -EAGAIN)
+		return error_set(error, ERROR_EXHAUSTED, "the vmm of sandbox %s has %d requests to answer",
+			sandbox->id, VM_ASKED_MAX);
+	if (status)
+		return error_set(error, ERROR_GUEST_LOST, "the VM of sandbox %s is ending", sandbox->id);
+	move(sandbox, next, NULL);
+	return 0;
+}
+
+static void delete (struct sandbox *sandbox, const char *reason)
+{
+	if (sandbox->pool) {
+		pool_cancel(sandbox->pool, &sandbox->claim);
+		sandbox->pool = NULL;
+		sandbox->verified = true;
+	}
+	fd_close(&sandbox->stream);
+	move(sandbox, SANDBOX_DELETING, reason);
+	if (sandbox->vm)
+		vm_end(sandbox->vm, "its sandbox was deleted");
+	else
+		move(sandbox, SANDBOX_GONE, NULL);
+}
+
+int sandbox_ask(struct sandbox *sandbox, enum sandbox_verb verb, const char *reason, struct error *error)
+{
+	enum sandbox_state next;
+
+	if (sandbox_state_apply(sandbox->state, verb, sandbox->id, &next, error))
+		return -1;
+	look_idle(sandbox);
+	if (next == sandbox->state)
+		return 0;
+	if (next != SANDBOX_DELETING)
+		return ask_vm(sandbox, next, error);
+	delete (sandbox, reason);
+	return 0;
+}
+
+void sandbox_fail(struct sandbox *sandbox, const char *reason)
+{
+	if (!sandbox->vm || !sandbox_state_may_go(sandbox->state, SANDBOX_FAILED))
+		return;
+	fd_close(&sandbox->stream);
+	vm_end(sandbox->vm, reason);
+	move(sandbox, SANDBOX_FAILED, reason);
+}
+
+void sandbox_hold(struct sandbox *sandbox)
+{
+	sandbox->users++;
+	look_idle(sandbox);
+}
+
+void sandbox_release(struct sandbox *sandbox)
+{
+	sandbox->users--;
+	look_idle(sandbox);
+}
+
+/* --- birth and end --- */
+
+static struct sandbox *make(struct sandboxes *all, uid_t uid)
+{
+	struct sandbox *sandbox = calloc(1, sizeof *sandbox);
+	unsigned char random[8];
+
+	if (!sandbox || getrandom(random, sizeof random, 0) != sizeof random) {
+		free(sandbox);
+		return NULL;
+	}
+	snprintf(sandbox->id, sizeof sandbox->id, "sb-%02x%02x%02x%02x%02x%02x%02x%02x", random[0], random[1],
+		random[2], random[3], random[4], random[5], random[6], random[7]);
+	sandbox->all = all;
+	sandbox->uid = uid;
+	sandbox->stream = -1;
+	sandbox->created_ms = clock_read(CLOCK_REALTIME) / CLOCK_NS_PER_MS;
+	sandbox->claim.granted = granted;
+	sandbox->claim.refused = refused;
+	sandbox->request.replied = paused_or_resumed;
+	sandbox->timer = loop_add_timer(all->config.loop, timer_fired, sandbox);
+	if (sandbox->timer)
+		return sandbox;
+	free(sandbox);
+	return NULL;
+}
+
+void sandbox_destroy(struct sandbox *sandbox)
+{
+	if (sandbox->pool)
+		pool_cancel(sandbox->pool, &sandbox->claim);
+	loop_remove(sandbox->timer);
+	fd_close(&sandbox->stream);
+	sandbox_spec_finish(&sandbox->spec);
+	free(sandbox);
+}
+
+struct sandbox *sandbox_create(
+	struct sandboxes *all, struct sandbox_spec *spec, uid_t uid, struct error *error)
+{
+	struct sandbox *sandbox = make(all, uid);
+	struct vm *vm = NULL;
+
+	if (!sandbox) {
+		error_set(error, ERROR_INTERNAL, "out of memory or fds for the sandbox");
+		return NULL;
+	}
+	sandbox->pool = templates_pool(all->config.templates, spec->template, error);
+	if (sandbox->pool)
+		vm = pool_claim_vm(sandbox->pool, &sandbox->claim, error);
+	if (!sandbox->pool || (!vm && error->kind)) {
+		sandbox_destroy(sandbox);
+		return NULL;
+	}
+	sandbox->spec = *spec;
+	*spec = (struct sandbox_spec){0};
+	sandboxes_add(sandbox);
+	set_clock(sandbox, SANDBOX_CLOCK_TTL, sandbox->spec.ttl_ms);
+	sandbox->warm = vm != NULL;
+	if (vm)
+		own(sandbox, vm);
+	return sandbox;
+}

@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One sandbox: a VM that stays, out of a template's pool, from the claim to the proof that nothing of it is
+ * left. What may happen when is in sandbox_state.h; each change goes through one function, which tells the
+ * registry's hook (sandboxes.h) and then the watchers.
+ *
+ * A VM that ends by itself leaves a FAILED sandbox with the reason. TTL and idleness end or pause it by
+ * themselves. A vmm that does not answer to a pause or resume within SANDBOX_PATIENCE_MS is ended.
+ */
+#ifndef HOST_CTL_SANDBOX_H
+#define HOST_CTL_SANDBOX_H
+
+#include "host-ctl/pool.h"
+#include "host-ctl/sandbox_spec.h"
+#include "host-ctl/sandbox_state.h"
+#include "host-ctl/vm.h"
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+enum {
+	SANDBOX_ID_MAX = 24, /* "sb-" and 16 hexadecimal digits */
+	SANDBOX_PATIENCE_MS = 10 * 1000,
+};
+
+struct sandbox;
+struct sandboxes;
+
+/* Told of each change of a sandbox's state, from within it; in its owner's memory until sandbox_unwatch. */
+struct sandbox_watcher {
+	struct sandbox_watcher *next, **link; /* link NULL: it watches nothing */
+	void (*changed)(struct sandbox_watcher *watcher, struct sandbox *sandbox);
+};
+
+/* What it does when; all on one timer. */
+enum sandbox_clock {
+	SANDBOX_CLOCK_TTL,
+	SANDBOX_CLOCK_IDLE,
+	SANDBOX_CLOCK_PATIENCE,
+	SANDBOX_CLOCK_KEEP, /* of one that is gone: then it is forgotten */
+	SANDBOX_CLOCK_COUNT
+};
+
+struct sandbox {
+	struct sandbox *next, *previous; /* in the registry */
+	struct sandboxes *all;
+	char id[SANDBOX_ID_MAX];
+	struct sandbox_spec spec;
+	uid_t uid; /* who asked for it */
+	enum sandbox_state state;
+	char reason[VM_CAUSE_MAX]; /* of failed and gone: why; else empty */
+	struct error error;	   /* why the last transition did not come about; kind ERROR_NONE: it did */
+	uint64_t created_ms;	   /* CLOCK_REALTIME */
+	struct pool *pool;	   /* that it waits in; NULL: in none */
+	struct pool_claim claim;
+	struct vm *vm; /* NULL: not yet, or nothing is left of it */
+	char vm_id[VM_ID_MAX];
+	pid_t pid;
+	bool warm;     /* a VM was there at once */
+	bool verified; /* nothing is left of its VM */
+	const struct vm_config *vm_config;
+	int stream; /* to the agent, open and unused; or -1 */
+	struct vm_request request;
+	struct sandbox_watcher *watchers;
+	struct loop_source *timer;
+	uint64_t due_ns[SANDBOX_CLOCK_COUNT]; /* CLOCK_MONOTONIC; 0: never */
+	unsigned int users;		      /* of sandbox_hold */
+};
+
+/*
+ * Takes the spec over, when it succeeds, and claims a VM. NULL with *error set: not_found, exhausted,
+ * not_ready, or internal. For sandboxes.c.
+ */
+struct sandbox *sandbox_create(
+	struct sandboxes *all, struct sandbox_spec *spec, uid_t uid, struct error *error);
+/* Only one that is gone, or whose VM is. For sandboxes.c. */
+void sandbox_destroy(struct sandbox *sandbox);
+
+/*
+ * Has it do what a verb asks for, as the table says: 0 when it is done or begun, -1 with *error set. reason:
+ * of a deletion, for people.
+ */
+int sandbox_ask(struct sandbox *sandbox, enum sandbox_verb verb, const char *reason, struct error *error);
+/* Its guest misbehaves: the VM ends, and it is FAILED with the reason. Takes any state. */
+void sandbox_fail(struct sandbox *sandbox, const char *reason);
+
+void sandbox_watch(struct sandbox *sandbox, struct sandbox_watcher *watcher);
+/* Takes one that watches nothing. */
+void sandbox_unwatch(struct sandbox_watcher *watcher);
+
+/* Somebody uses it, so it is not idle, until as many calls of sandbox_release. */
+void sandbox_hold(struct sandbox *sandbox);
+void sandbox_release(struct sandbox *sandbox);
+
+/* As the API tells it, the caller's; NULL without memory. */
+json_t *sandbox_to_json(const struct sandbox *sandbox);
+/* {"removed":{…},"verified":…} of one that is gone; null before. */
+json_t *sandbox_receipt_to_json(const struct sandbox *sandbox);
+
+#endif

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The table of a sandbox's states and verbs, each cell of it. */
+#include "tests/support/unit.h"
+
+#include "host-ctl/sandbox_state.h"
+#include <stdio.h>
+#include <string.h>
+
+/* What the documents show: a state's name, "=" where nothing is to be done, "?" not_ready, "!" conflict. */
+static const char *const cells[SANDBOX_STATE_COUNT][SANDBOX_VERB_COUNT] = {
+	/*                    pause      resume      stop start delete      exec */
+	[SANDBOX_CREATING] = {"?", "?", "!", "!", "deleting", "?"},
+	[SANDBOX_READY] = {"pausing", "=", "!", "!", "deleting", "="},
+	[SANDBOX_PAUSING] = {"=", "?", "!", "!", "deleting", "?"},
+	[SANDBOX_PAUSED] = {"=", "resuming", "!", "!", "deleting", "resuming"},
+	[SANDBOX_RESUMING] = {"?", "=", "!", "!", "deleting", "="},
+	[SANDBOX_DELETING] = {"!", "!", "!", "!", "=", "!"},
+	[SANDBOX_GONE] = {"!", "!", "!", "!", "=", "!"},
+	[SANDBOX_FAILED] = {"!", "!", "!", "!", "deleting", "!"},
+};
+
+static const char *const words[SANDBOX_VERB_COUNT] = {
+	"paused", "resumed", "stopped", "started", "deleted", "given commands"};
+
+static void expect_refusal(
+	enum sandbox_state state, enum sandbox_verb verb, const struct error *error, enum error_kind kind)
+{
+	char message[256];
+
+	if (verb == SANDBOX_STOP || verb == SANDBOX_START)
+		snprintf(message, sizeof message,
+			"sandbox sb-1 cannot be %s: its files are in its memory, and would be lost; pause "
+			"it, or delete it",
+			words[verb]);
+	else
+		snprintf(message, sizeof message, "sandbox sb-1 is %s, and cannot be %s%s",
+			sandbox_state_name(state), words[verb], kind == ERROR_NOT_READY ? " yet" : "");
+	assert_int_equal(error->kind, kind);
+	assert_string_equal(error->message, message);
+}
+
+static void test_each_cell(void **state)
+{
+	(void)state;
+	for (int from = 0; from < SANDBOX_STATE_COUNT; from++) {
+		for (int verb = 0; verb < SANDBOX_VERB_COUNT; verb++) {
+			const char *cell = cells[from][verb];
+			enum sandbox_state next = SANDBOX_STATE_COUNT;
+			struct error error = {.kind = ERROR_NONE};
+			int status = sandbox_state_apply(
+				(enum sandbox_state)from, (enum sandbox_verb)verb, "sb-1", &next, &error);
+
+			if (*cell == '?' || *cell == '!') {
+				assert_int_equal(status, -1);
+				expect_refusal((enum sandbox_state)from, (enum sandbox_verb)verb, &error,
+					*cell == '?' ? ERROR_NOT_READY : ERROR_CONFLICT);
+				continue;
+			}
+			assert_int_equal(status, 0);
+			assert_int_equal(next, *cell == '=' ? from : sandbox_state_of_name(cell));
+			/* What a verb may begin is a transition. */
+			assert_true(
+				(int)next == from || sandbox_state_may_go((enum sandbox_state)from, next));
+		}
+	}
+}
+
+/* From each state all others: only these. */
+static void test_transitions(void **state)
+{
+	static const char *const allowed[SANDBOX_STATE_COUNT] = {
+		[SANDBOX_CREATING] = "ready deleting gone failed",
+		[SANDBOX_READY] = "pausing deleting failed",
+		[SANDBOX_PAUSING] = "paused ready deleting failed",
+		[SANDBOX_PAUSED] = "resuming deleting failed",
+		[SANDBOX_RESUMING] = "ready paused deleting failed",
+		[SANDBOX_DELETING] = "gone",
+		[SANDBOX_GONE] = "",
+		[SANDBOX_FAILED] = "deleting",
+	};
+
+	(void)state;
+	for (int from = 0; from < SANDBOX_STATE_COUNT; from++) {
+		for (int to = 0; to < SANDBOX_STATE_COUNT; to++) {
+			char list[128], name[32];
+
+			snprintf(list, sizeof list, " %s ", allowed[from]);
+			snprintf(name, sizeof name, " %s ", sandbox_state_name((enum sandbox_state)to));
+			assert_int_equal(
+				sandbox_state_may_go((enum sandbox_state)from, (enum sandbox_state)to),
+				strstr(list, name) != NULL);
+		}
+	}
+}
+
+static void test_names(void **state)
+{
+	(void)state;
+	for (int i = 0; i < SANDBOX_STATE_COUNT; i++)
+		assert_int_equal(sandbox_state_of_name(sandbox_state_name((enum sandbox_state)i)), i);
+	assert_int_equal(sandbox_state_of_name(""), -1);
+	assert_int_equal(sandbox_state_of_name("Ready"), -1);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_each_cell),
+		cmocka_unit_test(test_transitions),
+		cmocka_unit_test(test_names),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

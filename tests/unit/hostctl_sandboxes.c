@@ -1,0 +1,424 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Sandboxes of a whole daemon with a vmm that plays its guests: made, paused, resumed, ended, and refused. */
+#include "tests/unit/hostctl_sandboxes_fixture.h"
+
+static char *const pool_of_one[] = {"--pool", "1", NULL};
+
+static void test_create_get_list_delete(void **state)
+{
+	static const char body[] =
+		"{\"name\":\"web\",\"metadata\":{\"owner\":\"ann\"},\"env\":{\"A\":\"secret\"},"
+		"\"ttl_ms\":60000,\"idle\":{\"after_ms\":50000,\"action\":\"pause\"},"
+		"\"memory_max\":134217728,\"cpu_max\":50}";
+	struct daemon daemon;
+	struct answer answer;
+	char first[32], second[32], path[SANDBOX_PATH_MAX];
+
+	(void)state;
+	daemon_start(&daemon, "boot", pool_of_one);
+	create_sandbox(&daemon, body, first);
+	create_sandbox(&daemon, "{}", second);
+	call_sandbox(&daemon, "GET", "web", "", NULL, &answer);
+	assert_int_equal(answer.status, 200);
+	assert_string_equal(json_string_value(json_object_get(answer.json, "id")), first);
+	assert_string_equal(member(&answer, "metadata"), "{\"owner\":\"ann\"}");
+	assert_string_equal(member(&answer, "env"), "[\"A\"]");
+	assert_string_equal(member(&answer, "idle"), "{\"after_ms\":50000,\"action\":\"pause\"}");
+	assert_string_equal(member(&answer, "template"), "\"base\"");
+	assert_string_equal(member(&answer, "memory_max"), "134217728");
+	assert_string_equal(member(&answer, "cpu_max"), "50");
+	assert_string_equal(member(&answer, "reason"), "null");
+	assert_string_equal(member(&answer, "receipt"), "null");
+	assert_int_equal(json_integer_value(json_object_get(answer.json, "expires_ms")),
+		json_integer_value(json_object_get(answer.json, "created_ms")) + 60000);
+	answer_finish(&answer);
+	call(&daemon, "GET", "/v1/sandboxes", NULL, &answer);
+	assert_int_equal(json_array_size(json_object_get(answer.json, "sandboxes")), 2);
+	answer_finish(&answer);
+	call(&daemon, "GET", "/v1/sandboxes?metadata.owner=ann&state=ready&template=base", NULL, &answer);
+	assert_int_equal(json_array_size(json_object_get(answer.json, "sandboxes")), 1);
+	answer_finish(&answer);
+	call(&daemon, "GET", "/v1/sandboxes?metadata.owner=bob", NULL, &answer);
+	assert_int_equal(json_array_size(json_object_get(answer.json, "sandboxes")), 0);
+	answer_finish(&answer);
+	assert_int_equal(pool_number(&daemon, "busy"), 2);
+	delete_sandbox(&daemon, first);
+	snprintf(path, sizeof path, "/v1/sandboxes?state=gone");
+	call(&daemon, "GET", path, NULL, &answer);
+	assert_int_equal(json_array_size(json_object_get(answer.json, "sandboxes")), 1);
+	answer_finish(&answer);
+	assert_int_equal(pool_number(&daemon, "busy"), 1);
+	/* Known by its id for a while, and its name is free again. */
+	expect_reason(&daemon, first, "it was deleted");
+	expect_refusal_of(&daemon, "GET", "web", "", NULL, 404, "not_found", "there is no sandbox web");
+	delete_sandbox(&daemon, first);
+	create_sandbox(&daemon, "{\"name\":\"web\"}", first);
+	call(&daemon, "POST", "/v1/sandboxes", "{\"name\":\"web\"}", &answer);
+	snprintf(path, sizeof path, "the name web is that of sandbox %s", first);
+	expect_refused(&answer, 409, "conflict", path);
+	daemon_stop(&daemon);
+}
+
+/* What was there is named, and it is gone: process, cgroup, socket. */
+static void test_the_receipt(void **state)
+{
+	struct daemon daemon;
+	struct answer answer;
+	char id[32], vm[32], path[SANDBOX_PATH_MAX], expected[SANDBOX_PATH_MAX];
+
+	(void)state;
+	daemon_start(&daemon, "boot", pool_of_one);
+	create_sandbox(&daemon, "{}", id);
+	call_sandbox(&daemon, "GET", id, "", NULL, &answer);
+	snprintf(vm, sizeof vm, "%s", json_string_value(json_object_get(answer.json, "vm")));
+	answer_finish(&answer);
+	snprintf(path, sizeof path, "%s/%s", daemon.cgroups, vm);
+	assert_int_equal(access(path, F_OK), 0);
+	call_sandbox(&daemon, "DELETE", id, "", NULL, &answer);
+	assert_int_equal(access(path, F_OK), -1);
+	snprintf(path, sizeof path, "%s/vm/%s", daemon.folder, vm);
+	assert_int_equal(access(path, F_OK), -1);
+	snprintf(expected, sizeof expected, "{\"vm\":\"%s\",\"cgroup\":\"%s\",\"files\":1,\"bytes\":0}", vm,
+		vm);
+	assert_string_equal(member(&answer, "removed"), expected);
+	assert_string_equal(member(&answer, "verified"), "true");
+	answer_finish(&answer);
+	daemon_stop(&daemon);
+}
+
+static void ask(const struct daemon *daemon, const char *id, const char *verb, const char *wanted)
+{
+	struct answer answer;
+	char rest[64];
+
+	snprintf(rest, sizeof rest, "/%s", verb);
+	call_sandbox(daemon, "POST", id, rest, NULL, &answer);
+	assert_int_equal(answer.status, 200);
+	assert_string_equal(json_string_value(json_object_get(answer.json, "state")), wanted);
+	answer_finish(&answer);
+}
+
+static void test_pause_and_resume(void **state)
+{
+	struct daemon daemon;
+	char id[32], message[256];
+
+	(void)state;
+	daemon_start(&daemon, "boot", pool_of_one);
+	create_sandbox(&daemon, "{}", id);
+	ask(&daemon, id, "resume", "ready");
+	for (int i = 0; i < 3; i++) {
+		ask(&daemon, id, "pause", "paused");
+		ask(&daemon, id, "pause", "paused");
+		ask(&daemon, id, "resume", "ready");
+	}
+	snprintf(message, sizeof message,
+		"sandbox %s cannot be stopped: its files are in its memory, and would be lost; pause it, or "
+		"delete it",
+		id);
+	expect_refusal_of(&daemon, "POST", id, "/stop", NULL, 409, "conflict", message);
+	ask(&daemon, id, "pause", "paused");
+	delete_sandbox(&daemon, id);
+	snprintf(message, sizeof message, "sandbox %s is gone, and cannot be paused", id);
+	expect_refusal_of(&daemon, "POST", id, "/pause", NULL, 409, "conflict", message);
+	daemon_stop(&daemon);
+}
+
+/* The error of an operation that is over, or null. */
+static void await_operation(const struct daemon *daemon, struct answer *created, const char *kind,
+	const char *wanted, char id[32], char code[64])
+{
+	const json_t *operation = json_object_get(created->json, "operation");
+	char path[SANDBOX_PATH_MAX];
+	struct answer answer;
+	const char *now = "";
+
+	assert_int_equal(created->status, 202);
+	assert_string_equal(json_string_value(json_object_get(operation, "kind")), kind);
+	snprintf(id, 32, "%s", json_string_value(json_object_get(operation, "sandbox")));
+	snprintf(path, sizeof path, "/v1/operations/%s", json_string_value(json_object_get(operation, "id")));
+	answer_finish(created);
+	for (int waited = 0; waited < WAIT_MS; waited += POLL_MS) {
+		call(daemon, "GET", path, NULL, &answer);
+		assert_int_equal(answer.status, 200);
+		operation = json_object_get(answer.json, "operation");
+		now = json_string_value(json_object_get(operation, "state"));
+		if (strcmp(now, "running") != 0)
+			break;
+		answer_finish(&answer);
+		sleep_ms(POLL_MS);
+	}
+	assert_string_equal(now, wanted);
+	now = json_string_value(json_object_get(json_object_get(operation, "error"), "code"));
+	snprintf(code, 64, "%s", now ? now : "none");
+	answer_finish(&answer);
+}
+
+static void test_operations(void **state)
+{
+	char *const cold[] = {"--pool", "0", NULL};
+	struct daemon daemon;
+	struct answer answer;
+	char id[32], code[64], message[128];
+
+	(void)state;
+	daemon_start(&daemon, "boot boot:100", cold);
+	call(&daemon, "POST", "/v1/sandboxes?wait=false", "{}", &answer);
+	await_operation(&daemon, &answer, "create", "done", id, code);
+	assert_string_equal(code, "none");
+	await_state(&daemon, id, "ready");
+	call_sandbox(&daemon, "POST", id, "/pause?wait=false", "", &answer);
+	await_operation(&daemon, &answer, "pause", "done", id, code);
+	call_sandbox(&daemon, "POST", id, "/resume?wait=false", "", &answer);
+	await_operation(&daemon, &answer, "resume", "done", id, code);
+	call_sandbox(&daemon, "DELETE", id, "?wait=false", "", &answer);
+	await_operation(&daemon, &answer, "delete", "done", id, code);
+	/* One that is deleted before it was there. */
+	call(&daemon, "POST", "/v1/sandboxes?wait=false", "{}", &answer);
+	snprintf(id, sizeof id, "%s",
+		json_string_value(json_object_get(json_object_get(answer.json, "operation"), "sandbox")));
+	snprintf(message, sizeof message, "sandbox %s is creating, and cannot be paused yet", id);
+	expect_refusal_of(&daemon, "POST", id, "/pause", NULL, 503, "not_ready", message);
+	delete_sandbox(&daemon, id);
+	await_operation(&daemon, &answer, "create", "failed", id, code);
+	assert_string_equal(code, "conflict");
+	call(&daemon, "GET", "/v1/operations/op-none", NULL, &answer);
+	expect_refused(&answer, 404, "not_found", "there is no operation op-none");
+	call(&daemon, "POST", "/v1/sandboxes?wait=maybe", "{}", &answer);
+	expect_refused(&answer, 400, "invalid", "wait is true or false, not \"maybe\"");
+	daemon_stop(&daemon);
+}
+
+static void test_bodies_that_are_refused(void **state)
+{
+	static const struct {
+		const char *body;
+		int status;
+		const char *message;
+	} cases[] = {
+		{"", 400, "the body is not a JSON object"},
+		{"[]", 400, "the body is not a JSON object"},
+		{"{\"name\":1}", 400, NULL},
+		{"{\"name\":\"sb-1\"}", 400, NULL},
+		{"{\"name\":\"../x\"}", 400, NULL},
+		{"{\"other\":1}", 400, "unknown field \"other\" in the request"},
+		{"{\"template\":\"none\"}", 404,
+			"there is no template none: see `host-ctl template list`, or build it"},
+		{"{\"metadata\":[]}", 400, "metadata is not an object of strings"},
+		{"{\"metadata\":{\"a\":1}}", 400, "metadata.a is not a string"},
+		{"{\"metadata\":{\"\":\"x\"}}", 400, "a key of metadata is empty or over 64 bytes"},
+		{"{\"env\":{\"a=b\":\"x\"}}", 400,
+			"env has the name \"a=b\": a name is not empty and has no '='"},
+		{"{\"ttl_ms\":0}", 400, "ttl_ms is not a whole number from 1 to 2592000000"},
+		{"{\"ttl_ms\":1.5}", 400, "ttl_ms is not a whole number from 1 to 2592000000"},
+		{"{\"idle\":true}", 400, "idle is not an object of after_ms and action"},
+		{"{\"idle\":{}}", 400, "idle.after_ms is missing"},
+		{"{\"idle\":{\"after_ms\":5,\"action\":\"suspend\"}}", 400,
+			"idle.action is not \"kill\" or \"pause\""},
+		{"{\"idle\":{\"after_ms\":5,\"action\":\"kill\",\"x\":1}}", 400,
+			"unknown field \"x\" in the request"},
+		{"{\"memory_max\":4096}", 400,
+			"memory_max is not a whole number from 100663296 to 9223372036854775807"},
+		{"{\"cpu_max\":1}", 400, "cpu_max is not a whole number from 5 to 10000"},
+	};
+	struct daemon daemon;
+	struct answer answer;
+
+	(void)state;
+	daemon_start(&daemon, "boot", pool_of_one);
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		call(&daemon, "POST", "/v1/sandboxes", cases[i].body, &answer);
+		assert_int_equal(answer.status, cases[i].status);
+		if (cases[i].message)
+			assert_string_equal(error_member(&answer, "message"), cases[i].message);
+		answer_finish(&answer);
+	}
+	call(&daemon, "GET", "/v1/sandboxes?colour=red", NULL, &answer);
+	expect_refused(&answer, 400, "invalid",
+		"unknown parameter \"colour\": a list takes state, template and metadata.KEY");
+	call(&daemon, "GET", "/v1/sandboxes?state=red", NULL, &answer);
+	expect_refused(&answer, 400, "invalid", "state is not that of a sandbox: \"red\"");
+	expect_refusal_of(
+		&daemon, "DELETE", "sb-none", "", NULL, 404, "not_found", "there is no sandbox sb-none");
+	call(&daemon, "PATCH", "/v1/sandboxes/sb-none", NULL, &answer);
+	expect_refused(
+		&answer, 405, "method_not_allowed", "/v1/sandboxes/sb-none takes GET and DELETE, not PATCH");
+	call(&daemon, "GET", "/v1/sandboxes/", NULL, &answer);
+	assert_int_equal(answer.status, 404);
+	answer_finish(&answer);
+	assert_int_equal(pool_number(&daemon, "busy"), 0);
+	daemon_stop(&daemon);
+}
+
+static void test_ttl_and_idle(void **state)
+{
+	struct daemon daemon;
+	char brief[32], killed[32], paused[32];
+
+	(void)state;
+	daemon_start(&daemon, "boot", pool_of_one);
+	create_sandbox(&daemon, "{\"ttl_ms\":150}", brief);
+	create_sandbox(&daemon, "{\"idle\":{\"after_ms\":150,\"action\":\"kill\"}}", killed);
+	create_sandbox(&daemon, "{\"idle\":{\"after_ms\":150,\"action\":\"pause\"}}", paused);
+	await_state(&daemon, brief, "gone");
+	expect_reason(&daemon, brief, "its ttl_ms is over");
+	await_state(&daemon, killed, "gone");
+	expect_reason(&daemon, killed, "it was idle for idle.after_ms");
+	await_state(&daemon, paused, "paused");
+	ask(&daemon, paused, "resume", "ready");
+	await_state(&daemon, paused, "paused");
+	daemon_stop(&daemon);
+}
+
+static void test_vms_that_fail(void **state)
+{
+	static const struct {
+		const char *script;
+		int status;
+		const char *code, *after, *reason;
+	} cases[] = {
+		{"boot pause-refused", 500, "internal", "ready", NULL},
+		{"boot pause-panic", 0, NULL, "failed",
+			"its VM ended: the guest's kernel panicked: while paused"},
+	};
+	struct daemon daemon;
+	struct answer answer;
+	char id[32];
+
+	(void)state;
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		daemon_start(&daemon, cases[i].script, pool_of_one);
+		create_sandbox(&daemon, "{}", id);
+		call_sandbox(&daemon, "POST", id, "/pause", NULL, &answer);
+		if (cases[i].status) {
+			assert_int_equal(answer.status, cases[i].status);
+			assert_string_equal(error_member(&answer, "code"), cases[i].code);
+		}
+		answer_finish(&answer);
+		await_state(&daemon, id, cases[i].after);
+		if (cases[i].reason)
+			expect_reason(&daemon, id, cases[i].reason);
+		delete_sandbox(&daemon, id);
+		daemon_stop(&daemon);
+	}
+	daemon_start(&daemon, "boot resume-refused", pool_of_one);
+	create_sandbox(&daemon, "{}", id);
+	ask(&daemon, id, "pause", "paused");
+	call_sandbox(&daemon, "POST", id, "/resume", NULL, &answer);
+	assert_string_equal(error_member(&answer, "code"), "internal");
+	answer_finish(&answer);
+	await_state(&daemon, id, "paused");
+	daemon_stop(&daemon);
+}
+
+/* A vmm that says nothing is ended, and who waits for it is told. */
+static void test_a_vmm_that_does_not_answer(void **state)
+{
+	struct daemon daemon;
+	char id[32], message[256];
+
+	(void)state;
+	daemon_start(&daemon, "boot pause-nothing", pool_of_one);
+	create_sandbox(&daemon, "{}", id);
+	snprintf(message, sizeof message, "sandbox %s is failed: the vmm did not answer in time", id);
+	expect_refusal_of(&daemon, "POST", id, "/pause", NULL, 502, "guest_lost", message);
+	await_pool(&daemon, "busy", 0);
+	daemon_stop(&daemon);
+}
+
+/* It never learns of the sandbox; nobody else would end it. */
+static void test_a_client_that_leaves_its_create(void **state)
+{
+	char *const cold[] = {"--pool", "0", NULL};
+	struct daemon daemon;
+	struct answer answer;
+	int fd;
+
+	(void)state;
+	daemon_start(&daemon, "boot boot:300", cold);
+	fd = client_open(&daemon);
+	client_request(fd, "POST", "/v1/sandboxes", "", "{}");
+	await_pool(&daemon, "queued", 1);
+	close(fd);
+	await_pool(&daemon, "queued", 0);
+	call(&daemon, "GET", "/v1/sandboxes?state=gone", NULL, &answer);
+	assert_int_equal(json_array_size(json_object_get(answer.json, "sandboxes")), 1);
+	answer_finish(&answer);
+	daemon_stop(&daemon);
+}
+
+/* One who leaves a pause or a deletion changes nothing of it. */
+static void test_a_client_that_leaves_its_delete(void **state)
+{
+	struct daemon daemon;
+	char id[32], path[SANDBOX_PATH_MAX];
+	int fd;
+
+	(void)state;
+	daemon_start(&daemon, "boot", pool_of_one);
+	create_sandbox(&daemon, "{}", id);
+	snprintf(path, sizeof path, "/v1/sandboxes/%s", id);
+	fd = client_open(&daemon);
+	client_request(fd, "DELETE", path, "", NULL);
+	close(fd);
+	await_state(&daemon, id, "gone");
+	daemon_stop(&daemon);
+}
+
+static void test_it_is_forgotten(void **state)
+{
+	char *const brief[] = {"--pool", "1", "--keep-ms", "100", NULL};
+	struct daemon daemon;
+	struct answer answer;
+	char id[32];
+
+	(void)state;
+	daemon_start(&daemon, "boot", brief);
+	create_sandbox(&daemon, "{}", id);
+	delete_sandbox(&daemon, id);
+	for (int waited = 0; waited < WAIT_MS; waited += POLL_MS) {
+		call_sandbox(&daemon, "GET", id, "", NULL, &answer);
+		if (answer.status == 404)
+			break;
+		answer_finish(&answer);
+		sleep_ms(POLL_MS);
+	}
+	assert_int_equal(answer.status, 404);
+	answer_finish(&answer);
+	daemon_stop(&daemon);
+}
+
+static void test_no_vm_to_be_had(void **state)
+{
+	char *const none[] = {"--pool", "0", "--queue-max", "0", NULL};
+	struct daemon daemon;
+	struct answer answer;
+
+	(void)state;
+	daemon_start(&daemon, "boot", none);
+	call(&daemon, "POST", "/v1/sandboxes", "{}", &answer);
+	assert_int_equal(answer.status, 429);
+	assert_string_equal(error_member(&answer, "code"), "exhausted");
+	answer_finish(&answer);
+	daemon_stop(&daemon);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_create_get_list_delete),
+		cmocka_unit_test(test_the_receipt),
+		cmocka_unit_test(test_pause_and_resume),
+		cmocka_unit_test(test_operations),
+		cmocka_unit_test(test_bodies_that_are_refused),
+		cmocka_unit_test(test_ttl_and_idle),
+		cmocka_unit_test(test_vms_that_fail),
+		cmocka_unit_test(test_a_vmm_that_does_not_answer),
+		cmocka_unit_test(test_a_client_that_leaves_its_create),
+		cmocka_unit_test(test_a_client_that_leaves_its_delete),
+		cmocka_unit_test(test_it_is_forgotten),
+		cmocka_unit_test(test_no_vm_to_be_had),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

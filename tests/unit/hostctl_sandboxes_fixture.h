@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Sandboxes of a whole daemon: made, asked, and what is expected of them. */
+#ifndef TESTS_UNIT_HOSTCTL_SANDBOXES_FIXTURE_H
+#define TESTS_UNIT_HOSTCTL_SANDBOXES_FIXTURE_H
+
+#include "tests/unit/hostctl_stream_fixture.h"
+
+enum { SANDBOX_PATH_MAX = 256 };
+
+/* One that was created with this body; its id. */
+static inline void create_sandbox(const struct daemon *daemon, const char *body, char id[32])
+{
+	struct answer answer;
+
+	call(daemon, "POST", "/v1/sandboxes", body, &answer);
+	assert_int_equal(answer.status, 201);
+	snprintf(id, 32, "%s", json_string_value(json_object_get(answer.json, "id")));
+	assert_string_equal(member(&answer, "state"), "\"ready\"");
+	answer_finish(&answer);
+}
+
+/* A request to a sandbox; rest: of the path, after the id. */
+static inline void call_sandbox(const struct daemon *daemon, const char *method, const char *id,
+	const char *rest, const char *body, struct answer *answer)
+{
+	char path[SANDBOX_PATH_MAX];
+
+	snprintf(path, sizeof path, "/v1/sandboxes/%s%s", id, rest);
+	call(daemon, method, path, body, answer);
+}
+
+static inline void expect_refused(struct answer *answer, int status, const char *code, const char *message)
+{
+	assert_int_equal(answer->status, status);
+	assert_string_equal(error_member(answer, "code"), code);
+	assert_string_equal(error_member(answer, "message"), message);
+	answer_finish(answer);
+}
+
+static inline void expect_refusal_of(const struct daemon *daemon, const char *method, const char *id,
+	const char *rest, const char *body, int status, const char *code, const char *message)
+{
+	struct answer answer;
+
+	call_sandbox(daemon, method, id, rest, body, &answer);
+	expect_refused(&answer, status, code, message);
+}
+
+/* Waits until it is in that state. */
+static inline void await_state(const struct daemon *daemon, const char *id, const char *wanted)
+{
+	char last[64] = "";
+
+	for (int waited = 0; waited < WAIT_MS; waited += POLL_MS) {
+		struct answer answer;
+
+		call_sandbox(daemon, "GET", id, "", NULL, &answer);
+		assert_int_equal(answer.status, 200);
+		snprintf(last, sizeof last, "%s", json_string_value(json_object_get(answer.json, "state")));
+		answer_finish(&answer);
+		if (!strcmp(last, wanted))
+			return;
+		sleep_ms(POLL_MS);
+	}
+	fail_msg("sandbox %s stayed %s, wanted %s", id, last, wanted);
+}
+
+static inline void expect_reason(const struct daemon *daemon, const char *id, const char *reason)
+{
+	struct answer answer;
+
+	call_sandbox(daemon, "GET", id, "", NULL, &answer);
+	assert_string_equal(json_string_value(json_object_get(answer.json, "reason")), reason);
+	answer_finish(&answer);
+}
+
+static inline void delete_sandbox(const struct daemon *daemon, const char *id)
+{
+	struct answer answer;
+
+	call_sandbox(daemon, "DELETE", id, "", NULL, &answer);
+	assert_int_equal(answer.status, 200);
+	assert_string_equal(member(&answer, "verified"), "true");
+	answer_finish(&answer);
+}
+
+#endif
