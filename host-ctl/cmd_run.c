@@ -121,8 +121,7 @@ static ssize_t read_input(char input[RUN_STDIN_MAX + 1])
 		cli_fail("cannot read standard input: %s", strerror((int)-n));
 	else if (n > RUN_STDIN_MAX)
 		cli_fail("standard input is longer than %d bytes, the most that --json and --idempotency-key "
-			 "take: run "
-			 "without them",
+			 "take: run without them",
 			RUN_STDIN_MAX);
 	return n > RUN_STDIN_MAX ? -1 : n;
 }

@@ -22,7 +22,7 @@
 
 #define FILE_NAME "journal.db"
 #define APPLICATION_ID 1413630513 /* "TBJ1" */
-#define SCHEMA_VERSION 1
+#define SCHEMA_VERSION 2
 #define TEXT_OF(number) TEXT_OF_VALUE(number)
 #define TEXT_OF_VALUE(number) #number
 
@@ -37,6 +37,10 @@ static const char *const schema[JOURNAL_SCHEMA] = {
 	" wall_s INTEGER NOT NULL, ended INTEGER NOT NULL DEFAULT 0) STRICT;"
 	"CREATE TABLE answers (sequence INTEGER PRIMARY KEY, status INTEGER NOT NULL, type TEXT NOT NULL,"
 	" body BLOB NOT NULL) STRICT;",
+	"CREATE TABLE sandboxes (id TEXT PRIMARY KEY, vm TEXT NOT NULL, state INTEGER NOT NULL, uid INTEGER "
+	"NOT NULL,"
+	" pid INTEGER NOT NULL, start_ticks INTEGER NOT NULL, slot INTEGER NOT NULL, seat INTEGER NOT NULL,"
+	" created_ms INTEGER NOT NULL, spec TEXT NOT NULL, reason TEXT NOT NULL, boot TEXT NOT NULL) STRICT;",
 };
 
 static const char *const texts[JOURNAL_STATEMENTS] = {
@@ -58,6 +62,10 @@ static const char *const texts[JOURNAL_STATEMENTS] = {
 	[JOURNAL_ADD_ANSWER] = "INSERT INTO answers (sequence, status, type, body) VALUES (?, ?, ?, ?)",
 	[JOURNAL_ANSWER_SIZE] = "SELECT length(body) FROM answers WHERE sequence = ?",
 	[JOURNAL_REMOVE_ANSWER] = "DELETE FROM answers WHERE sequence = ?",
+	[JOURNAL_PUT_SANDBOX] =
+		"INSERT OR REPLACE INTO sandboxes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+	[JOURNAL_REMOVE_SANDBOX] = "DELETE FROM sandboxes WHERE id = ?",
+	[JOURNAL_READ_SANDBOXES] = "SELECT * FROM sandboxes ORDER BY created_ms, id",
 };
 
 /* --- failures --- */

@@ -113,16 +113,16 @@ static int make_path(char *path, size_t size, const char *start, const char *end
 	return -ENAMETOOLONG;
 }
 
-/* Control sockets of VMs that a killed daemon left; their processes are ended by way of their cgroups. */
-static int empty_folder(const char *path, struct error *error)
+int runtime_sweep(const struct runtime *runtime, bool (*keep)(const void *context, const char *name),
+	const void *context, struct error *error)
 {
-	DIR *listing = opendir(path);
+	DIR *listing = opendir(runtime->sockets);
 	struct dirent *entry;
 
 	if (!listing)
-		return fail(error, -errno, "read", path);
+		return fail(error, -errno, "read", runtime->sockets);
 	while ((entry = readdir(listing)))
-		if (entry->d_name[0] != '.')
+		if (entry->d_name[0] != '.' && !(keep && keep(context, entry->d_name)))
 			unlinkat(dirfd(listing), entry->d_name, 0);
 	closedir(listing);
 	return 0;
@@ -175,8 +175,6 @@ int runtime_open(struct runtime *runtime, const char *folder, const char *socket
 	if (!status && mkdir(runtime->sockets, 0700) < 0 && errno != EEXIST)
 		status = refuse(error, -errno, "make", runtime->sockets, MEND_FOLDER);
 	runtime->has_sockets = !status;
-	if (!status)
-		status = empty_folder(runtime->sockets, error);
 	if (status)
 		runtime_close(runtime);
 	return status;

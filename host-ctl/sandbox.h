@@ -23,8 +23,10 @@ enum {
 	SANDBOX_PATIENCE_MS = 10 * 1000,
 };
 
+struct journal_sandbox;
 struct sandbox;
 struct sandboxes;
+struct sandbox_writing;
 
 /* Told of each change of a sandbox's state, from within it; in its owner's memory until sandbox_unwatch. */
 struct sandbox_watcher {
@@ -65,6 +67,13 @@ struct sandbox {
 	struct loop_source *timer;
 	uint64_t due_ns[SANDBOX_CLOCK_COUNT]; /* CLOCK_MONOTONIC; 0: never */
 	unsigned int users;		      /* of sandbox_hold */
+	/* What its row has (sandbox_record.h). */
+	uint64_t start_ticks;
+	unsigned int slot;
+	int seat;
+	bool seen;			 /* it is known whether its guest stands */
+	bool recorded;			 /* there is a row, or one is being written */
+	struct sandbox_writing *writing; /* that READY waits for; or NULL */
 };
 
 /*
@@ -73,6 +82,10 @@ struct sandbox {
  */
 struct sandbox *sandbox_create(
 	struct sandboxes *all, struct sandbox_spec *spec, uid_t uid, struct error *error);
+/* One of an earlier daemon: with its VM, of which the vmm is still to say whether it stands; or FAILED, vm
+ * NULL. -1 with *error set: its row makes no sense, or no memory. For sandboxes.c. */
+int sandbox_restore(
+	struct sandboxes *all, const struct journal_sandbox *row, struct vm *vm, struct error *error);
 /* Only one that is gone, or whose VM is. For sandboxes.c. */
 void sandbox_destroy(struct sandbox *sandbox);
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The life of an idempotency key in the journal. */
+/* What is in the journal: the life of an idempotency key, and sandboxes. */
 #include "tests/unit/hostctl_journal_fixture.h"
 
+#include "host-ctl/journal_sandboxes.h"
 #include <time.h>
 
 enum { DAY = 24 * 60 * 60 };
@@ -220,6 +221,70 @@ static void test_time_is_the_hosts(void **state)
 	journal_close(journal);
 }
 
+/* --- sandboxes --- */
+
+static void put(
+	struct journal *journal, const char *id, enum journal_sandbox_state state, uint64_t created_ms)
+{
+	struct journal_sandbox row = {.state = state,
+		.uid = 7,
+		.pid = 1234,
+		.start_ticks = UINT64_C(1) << 40,
+		.slot = 5,
+		.seat = -1,
+		.created_ms = created_ms,
+		.spec = "{\"a\":1}"};
+	struct error error;
+
+	snprintf(row.id, sizeof row.id, "%s", id);
+	snprintf(row.vm, sizeof row.vm, "vm-%s", id);
+	snprintf(row.reason, sizeof row.reason, "why '%s'", id);
+	assert_int_equal(journal_begin(journal, &error), 0);
+	assert_int_equal(journal_sandbox_put(journal, &row, &error), 0);
+	assert_int_equal(journal_commit(journal, &error), 0);
+}
+
+static void test_sandboxes_are_read_again(void **state)
+{
+	struct journal *journal = open_it();
+	struct journal_sandbox rows[4];
+	struct error error;
+
+	(void)state;
+	put(journal, "b", JOURNAL_SANDBOX_LIVES, 20);
+	put(journal, "a", JOURNAL_SANDBOX_LIVES, 30);
+	put(journal, "c", JOURNAL_SANDBOX_DELETING, 10);
+	put(journal, "a", JOURNAL_SANDBOX_FAILED, 30);
+	journal_close(journal);
+	journal = open_it();
+	assert_int_equal(journal_begin(journal, &error), 0);
+	assert_int_equal(journal_sandbox_remove(journal, "c", &error), 0);
+	assert_int_equal(journal_sandbox_remove(journal, "never there", &error), 0);
+	assert_int_equal(journal_commit(journal, &error), 0);
+	assert_int_equal(journal_sandboxes_read(journal, rows, 4, &error), 2);
+	assert_string_equal(rows[0].id, "b");
+	assert_int_equal(rows[0].state, JOURNAL_SANDBOX_LIVES);
+	assert_string_equal(rows[1].id, "a");
+	assert_string_equal(rows[1].vm, "vm-a");
+	assert_string_equal(rows[1].reason, "why 'a'");
+	assert_string_equal(rows[1].spec, "{\"a\":1}");
+	assert_int_equal(rows[1].state, JOURNAL_SANDBOX_FAILED);
+	assert_int_equal(rows[1].uid, 7);
+	assert_int_equal(rows[1].pid, 1234);
+	assert_true(rows[1].start_ticks == UINT64_C(1) << 40);
+	assert_int_equal(rows[1].slot, 5);
+	assert_int_equal(rows[1].seat, -1);
+	assert_int_equal(rows[1].created_ms, 30);
+	assert_true(rows[1].this_boot);
+	free(rows[0].spec);
+	free(rows[1].spec);
+	/* No more than there is room for, the oldest first. */
+	assert_int_equal(journal_sandboxes_read(journal, rows, 1, &error), 1);
+	assert_string_equal(rows[0].id, "b");
+	free(rows[0].spec);
+	journal_close(journal);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -232,6 +297,7 @@ int main(void)
 		WITH_FOLDER(test_oldest_answers_make_room),
 		WITH_FOLDER(test_rollback_leaves_nothing),
 		WITH_FOLDER(test_time_is_the_hosts),
+		WITH_FOLDER(test_sandboxes_are_read_again),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

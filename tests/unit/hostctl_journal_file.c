@@ -4,6 +4,7 @@
 #include "tests/unit/hostctl_journal_fixture.h"
 
 #include "host-ctl/journal_private.h"
+#include "host-ctl/journal_sandboxes.h"
 #include <sched.h>
 #include <signal.h>
 #include <sqlite3.h>
@@ -56,14 +57,32 @@ static void test_newer_one_is_refused_and_kept(void **state)
 	(void)state;
 	begin(journal, "a");
 	journal_close(journal);
+	execute("PRAGMA user_version=3");
+	refuse_open(-ENOTSUP, "the journal %s/journal.db is of a newer host-ctl (its version is 3, this one "
+			      "knows 2): start that "
+			      "one, or give another --state-dir");
 	execute("PRAGMA user_version=2");
-	refuse_open(-ENOTSUP, "the journal %s/journal.db is of a newer host-ctl (its version is 2, this one "
-			      "knows 1): start "
-			      "that one, or give another --state-dir");
-	execute("PRAGMA user_version=1");
 	journal = open_it();
 	assert_int_equal(begin(journal, "a"), JOURNAL_KEY_BEGUN);
 	journal_close(journal);
+}
+
+/* What the first version wrote is read, and goes on in the present one. */
+static void test_older_one_is_brought_up(void **state)
+{
+	struct journal *journal = open_it();
+	struct journal_sandbox row;
+	struct error error;
+
+	(void)state;
+	begin(journal, "a");
+	journal_close(journal);
+	execute("DROP TABLE sandboxes; PRAGMA user_version=1");
+	journal = open_it();
+	assert_int_equal(begin(journal, "a"), JOURNAL_KEY_BEGUN);
+	assert_int_equal(journal_sandboxes_read(journal, &row, 1, &error), 0);
+	journal_close(journal);
+	assert_int_equal(count_files("journal.db.damaged-"), 0);
 }
 
 static void test_another_program_holds_it(void **state)
@@ -406,6 +425,7 @@ int main(void)
 		WITH_FOLDER(test_only_the_owner_may_read_it),
 		WITH_FOLDER(test_second_daemon_is_refused),
 		WITH_FOLDER(test_newer_one_is_refused_and_kept),
+		WITH_FOLDER(test_older_one_is_brought_up),
 		WITH_FOLDER(test_another_program_holds_it),
 		WITH_FOLDER(test_damaged_one_is_moved_aside),
 		WITH_FOLDER(test_empty_file_is_a_new_one),

@@ -114,7 +114,7 @@ static void test_newer_journal_ends_the_start(void **state)
 		daemon_child(&daemon, open("/dev/null", O_WRONLY | O_CLOEXEC), none);
 	}
 	assert_int_equal(daemon_wait(&daemon), 1);
-	execute(&daemon, "PRAGMA user_version=1");
+	execute(&daemon, "PRAGMA user_version=2");
 	daemon_launch(&daemon, "boot", pool_of_one, true);
 	daemon_stop(&daemon);
 }
@@ -241,6 +241,22 @@ static void test_full_disk(void **state)
 	unmount_state(&daemon);
 }
 
+static void expect_no_sandbox(const struct daemon *daemon)
+{
+	struct answer answer;
+	char wanted[256];
+
+	snprintf(wanted, sizeof wanted,
+		"no room for the journal %s/journal.db: free some on its disk, and start the daemon anew",
+		daemon->state);
+	call(daemon, "POST", "/v1/sandboxes", "{}", &answer);
+	assert_int_equal(answer.status, 429);
+	assert_string_equal(error_member(&answer, "message"), wanted);
+	answer_finish(&answer);
+	await_pool(daemon, "busy", 0);
+	await_pool(daemon, "warm", 1);
+}
+
 static void test_no_room_at_the_start(void **state)
 {
 	struct daemon daemon;
@@ -250,6 +266,7 @@ static void test_no_room_at_the_start(void **state)
 	fill(&daemon, true);
 	daemon_launch(&daemon, "boot", pool_of_one, true);
 	expect_no_room(&daemon, "a", ", and start the daemon anew");
+	expect_no_sandbox(&daemon);
 	expect_echo(&daemon);
 	fill(&daemon, false);
 	unmount_state(&daemon);
