@@ -15,8 +15,8 @@ $(GUEST_INIT): $(GUEST_INIT_OBJS)
 guest-init: $(GUEST_INIT)
 
 # guest-init in a real guest, over the vmm's vsock socket; tests/suites.txt runs it.
-LINT_SRCS += tests/machine/agent.c
-$(BUILD)/tests/machine/agent: $(BUILD)/san/tests/machine/agent.o $(COMMON_SRCS:%.c=$(BUILD)/san/%.o)
+LINT_SRCS += tests/machine/agent.c tests/machine/agent_client.c
+$(BUILD)/tests/machine/agent: $(patsubst %.c,$(BUILD)/san/%.o,tests/machine/agent.c tests/machine/agent_client.c $(COMMON_SRCS))
 	@mkdir -p $(@D)
 	@echo "  LD $@"
 	@$(CC) $(SAN_LDFLAGS) -o $@ $^

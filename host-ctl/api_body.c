@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-int api_body_check_fields(json_t *body, const char *const *fields, struct error *error)
+static int check_fields(json_t *body, const char *const *fields, struct error *error)
 {
 	const char *key;
 	json_t *value;
@@ -21,21 +21,48 @@ int api_body_check_fields(json_t *body, const char *const *fields, struct error 
 	return 0;
 }
 
-json_t *api_body_parse(const struct http_request *request, const char *const *fields, struct error *error)
+/* Where the text of the JSON is wrong. What jansson calls near is the token, in its own quotes. */
+static int refuse_text(const json_error_t *problem, struct error *error)
+{
+	const char *near = strstr(problem->text, " near ");
+
+	if (json_error_code(problem) == json_error_null_character ||
+		json_error_code(problem) == json_error_null_byte_in_key)
+		return error_set(error, ERROR_INVALID,
+			"\\u0000 is not allowed in a string (line %d, column %d): only base64 carries a NUL",
+			problem->line, problem->column);
+	if (json_error_code(problem) == json_error_duplicate_key)
+		return error_set(error, ERROR_INVALID, "the body has a key twice%s (line %d, column %d)",
+			near ? near : "", problem->line, problem->column);
+	return error_set(error, ERROR_INVALID, "the body is not JSON: %s (line %d, column %d)", problem->text,
+		problem->line, problem->column);
+}
+
+json_t *api_body_load(const char *text, size_t length, const char *const *fields, struct error *error)
 {
 	json_error_t problem;
-	json_t *body = json_loadb(request->body, request->body_length, JSON_REJECT_DUPLICATES, &problem);
+	json_t *body;
 
-	if (!json_is_object(body)) {
+	if (!length) {
+		error_set(error, ERROR_INVALID, "the body is empty: send a JSON object");
+		return NULL;
+	}
+	body = json_loadb(text, length, JSON_REJECT_DUPLICATES, &problem);
+	if (!body) {
+		refuse_text(&problem, error);
+		return NULL;
+	}
+	if (json_is_object(body) && !check_fields(body, fields, error))
+		return body;
+	if (!json_is_object(body))
 		error_set(error, ERROR_INVALID, "the body is not a JSON object");
-		json_decref(body);
-		return NULL;
-	}
-	if (api_body_check_fields(body, fields, error)) {
-		json_decref(body);
-		return NULL;
-	}
-	return body;
+	json_decref(body);
+	return NULL;
+}
+
+json_t *api_body_parse(const struct http_request *request, const char *const *fields, struct error *error)
+{
+	return api_body_load(request->body, request->body_length, fields, error);
 }
 
 int api_body_name(json_t *body, const char *field, const char **name, struct error *error)

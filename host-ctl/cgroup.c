@@ -123,15 +123,17 @@ static int refuse_mount(const char *path, struct error *error)
 static int open_directory(const char *path, struct error *error)
 {
 	struct statfs fs;
+	bool made = mkdir(path, 0755) == 0;
 	int fd;
 
-	if (mkdir(path, 0755) < 0 && errno != EEXIST)
+	if (!made && errno != EEXIST)
 		goto fail;
 	fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (fd < 0)
 		goto fail;
 	if (fstatfs(fd, &fs) < 0 || fs.f_type != CGROUP2_SUPER_MAGIC) {
-		rmdir(path);
+		if (made)
+			rmdir(path);
 		close(fd);
 		return refuse_mount(path, error);
 	}

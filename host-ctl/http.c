@@ -344,6 +344,28 @@ static unsigned long long announced_length(struct MHD_Connection *connection)
 	return value ? strtoull(value, NULL, 10) : 0;
 }
 
+static enum MHD_Result count_length(
+	void *context, enum MHD_ValueKind kind, const char *name, const char *value)
+{
+	unsigned int *count = context;
+
+	(void)kind;
+	(void)value;
+	*count += !strcasecmp(name, MHD_HTTP_HEADER_CONTENT_LENGTH) ||
+		  !strcasecmp(name, MHD_HTTP_HEADER_TRANSFER_ENCODING);
+	return MHD_YES;
+}
+
+/* RFC 9112, 6.3: libmicrohttpd takes the first of several Content-Length, and Transfer-Encoding before any.
+ */
+static bool length_is_ambiguous(struct MHD_Connection *connection)
+{
+	unsigned int count = 0;
+
+	MHD_get_connection_values(connection, MHD_HEADER_KIND, count_length, &count);
+	return count > 1;
+}
+
 static void set_too_large(struct error *error)
 {
 	error_set(error, ERROR_TOO_LARGE,
@@ -353,6 +375,20 @@ static void set_too_large(struct error *error)
 static enum MHD_Result refuse_early(struct http_exchange *exchange, struct error *error)
 {
 	http_reply_error(&exchange->request, error);
+	return exchange->response ? send_response(exchange) : MHD_NO;
+}
+
+/* Where the next request begins is not known either: the connection ends with the answer. */
+static enum MHD_Result refuse_ambiguous(struct http_exchange *exchange)
+{
+	struct error error;
+
+	error_set(&error, ERROR_INVALID,
+		"the request tells the length of its body more than once: send one Content-Length, or "
+		"chunks");
+	http_reply_error(&exchange->request, &error);
+	if (exchange->response)
+		MHD_add_response_header(exchange->response, MHD_HTTP_HEADER_CONNECTION, "close");
 	return exchange->response ? send_response(exchange) : MHD_NO;
 }
 
@@ -385,6 +421,8 @@ static enum MHD_Result begin(struct http *http, struct MHD_Connection *connectio
 			(unsigned)exchange->request.peer->uid);
 		return refuse_early(exchange, &error);
 	}
+	if (length_is_ambiguous(connection))
+		return refuse_ambiguous(exchange);
 	if (http->handler->check(http->context, &exchange->request, &error))
 		return refuse_early(exchange, &error);
 	if (announced_length(connection) > HTTP_BODY_MAX) {

@@ -93,6 +93,14 @@ void metrics_observe(struct metrics_histogram *histogram, uint64_t nanoseconds)
 	histogram->buckets[bucket]++;
 	histogram->count++;
 	histogram->sum_ns += nanoseconds;
+	if (nanoseconds > histogram->max_ns)
+		histogram->max_ns = nanoseconds;
+}
+
+/* Where a bucket begins, in nanoseconds. */
+static uint64_t lower_bound(int bucket)
+{
+	return bucket ? bounds_us[bucket - 1] * UINT64_C(1000) : 0;
 }
 
 uint64_t metrics_quantile_ns(const struct metrics_histogram *histogram, unsigned int per_mille)
@@ -100,15 +108,17 @@ uint64_t metrics_quantile_ns(const struct metrics_histogram *histogram, unsigned
 	double wanted = (double)histogram->count * per_mille / 1000;
 	double below = 0;
 
-	for (int i = 0; i < METRICS_BUCKETS; i++) {
+	for (int i = 0; i <= METRICS_BUCKETS; i++) {
 		double here = (double)histogram->buckets[i];
-		double from = i ? bounds_us[i - 1] : 0, to = bounds_us[i];
+		uint64_t from = lower_bound(i), to = histogram->max_ns;
 
+		if (i < METRICS_BUCKETS && lower_bound(i + 1) < to)
+			to = lower_bound(i + 1);
 		if (here > 0 && below + here >= wanted)
-			return (uint64_t)((from + (to - from) * (wanted - below) / here) * 1000);
+			return from + (uint64_t)((double)(to - from) * (wanted - below) / here);
 		below += here;
 	}
-	return histogram->count ? bounds_us[METRICS_BUCKETS - 1] * UINT64_C(1000) : 0;
+	return histogram->max_ns;
 }
 
 json_t *metrics_histogram_to_json(const struct metrics_histogram *histogram)

@@ -29,7 +29,7 @@ enum {
 
 struct metrics_histogram {
 	uint64_t buckets[METRICS_BUCKETS + 1]; /* each its own count; the last is above every bound */
-	uint64_t count, sum_ns;
+	uint64_t count, sum_ns, max_ns;
 };
 
 /* Of one pool, labelled with its template's name. */
@@ -64,8 +64,8 @@ struct metrics_pool *metrics_add_pool(struct metrics *metrics, const char *label
 void metrics_remove_pool(struct metrics_pool *pool);
 
 void metrics_observe(struct metrics_histogram *histogram, uint64_t nanoseconds);
-/* What so many of a thousand observations were within, estimated within its bucket; the last bucket's is its
- * lower bound. 0: there are none. */
+/* What so many of a thousand observations were within, estimated within its bucket, as far as the greatest of
+ * them. 0: there are none. */
 uint64_t metrics_quantile_ns(const struct metrics_histogram *histogram, unsigned int per_mille);
 /* {"count","sum_us","p50_us","p99_us"}; the caller's reference. NULL without memory. */
 json_t *metrics_histogram_to_json(const struct metrics_histogram *histogram);

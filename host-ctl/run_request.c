@@ -295,8 +295,7 @@ static int parse_fields(struct parser *parser)
 {
 	struct run_request *request = parser->request;
 
-	if (api_body_check_fields(parser->root, fields, parser->error) ||
-		refuse_both(parser, "argv", "argv_b64") || refuse_both(parser, "env", "env_b64") ||
+	if (refuse_both(parser, "argv", "argv_b64") || refuse_both(parser, "env", "env_b64") ||
 		refuse_both(parser, "stdin", "stdin_b64") || parse_argv(parser) || parse_env(parser) ||
 		parse_text(parser, "cwd", RUN_CWD_MAX, true) ||
 		parse_text(parser, "user", RUN_USER_MAX, false) || parse_input(parser) ||
@@ -310,33 +309,16 @@ static int parse_fields(struct parser *parser)
 	return 0;
 }
 
-static int refuse_text(const json_error_t *problem, size_t length, struct error *error)
-{
-	if (length == 0)
-		return error_set(error, ERROR_INVALID, "the body is empty: send a JSON object with argv");
-	if (json_error_code(problem) == json_error_null_character)
-		return error_set(error, ERROR_INVALID,
-			"\\u0000 is not allowed in a string (line %d, column %d): only stdin_b64 takes a NUL",
-			problem->line, problem->column);
-	return error_set(error, ERROR_INVALID, "the body is not JSON: %s (line %d, column %d)", problem->text,
-		problem->line, problem->column);
-}
-
 int run_request_parse(
 	struct run_request *request, const char *body, size_t length, bool upgraded, struct error *error)
 {
 	struct parser parser = {.request = request, .upgraded = upgraded, .error = error};
-	json_error_t problem;
 	int status;
 
 	*request = (struct run_request){0};
-	parser.root = json_loadb(body, length, JSON_REJECT_DUPLICATES, &problem);
+	parser.root = api_body_load(body, length, fields, error);
 	if (!parser.root)
-		return refuse_text(&problem, length, error);
-	if (!json_is_object(parser.root)) {
-		json_decref(parser.root);
-		return error_set(error, ERROR_INVALID, "the body is not a JSON object");
-	}
+		return -1;
 	/* No string is longer here than in the JSON, quotes for its NUL included; cwd and user may be absent.
 	 */
 	parser.room = length + 2 < AGENT_STRINGS_MAX ? length + 2 : AGENT_STRINGS_MAX;

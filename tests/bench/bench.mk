@@ -42,8 +42,8 @@ bench-rehearsal: all kernel images lab-prepare $(BUILD)/bench/first_byte
 bench-prefault: all kernel images lab-prepare
 	@$(call where-kvm-is,900,tests/bench/prefault $(ROUNDS))
 
-## make bench-standby  a clone's start, with vmms in standby and without
-bench-standby: all kernel images lab-prepare
+## make bench-standby  a clone's start, with vmms in standby and without; also by a vmm that only plays a guest
+bench-standby: all kernel images lab-prepare $(BUILD)/tests/fake-vmm
 	@$(call where-kvm-is,900,tests/bench/standby $(ROUNDS))
 
 ## make bench-throughput  disk, vsock, network: vmm against qemu's microvm, alternating (BENCH_ARGS='--rounds N --tests blk')

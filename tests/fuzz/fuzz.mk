@@ -5,7 +5,7 @@ FUZZ_TARGETS := $(FUZZ_SRCS:tests/fuzz/%.c=%)
 FUZZ_SUPPORT := fuzz.c
 FUZZ_SUPPORT_vmm := driver.c
 FUZZ_SUPPORT_guest := fake_children.c fake_time.c
-FUZZ_SUPPORT_hostctl := fake_process.c fake_time.c
+FUZZ_SUPPORT_hostctl := fake_guest.c fake_process.c fake_time.c
 LINT_SRCS    += $(FUZZ_SRCS) $(wildcard tests/fuzz/support/*.c)
 
 # Three builds of each: for libFuzzer; with any compiler for its corpus; and to measure what that reaches.

@@ -9,6 +9,7 @@
 #include "common/io.h"
 #include "host-ctl/run.h"
 #include "host-ctl/vm.h"
+#include "tests/fuzz/support/fake_guest.h"
 #include "tests/fuzz/support/fake_process.h"
 #include "tests/fuzz/support/fake_time.h"
 #include "tests/fuzz/support/fuzz.h"
@@ -25,7 +26,7 @@
 /* Of the first byte, besides the number of rehearsals. */
 enum { SHAPE_CLONE = 0x40, SHAPE_BUILD = 0x80 };
 
-enum { STREAMS_MAX = 16, FRAME_ROOM = AGENT_FRAME_HEADER + AGENT_FRAME_MAX, END_TRIES = 64 };
+enum { STREAMS_MAX = 16, END_TRIES = 64 };
 
 struct fuzz {
 	struct fuzz_input *input;
@@ -43,14 +44,13 @@ struct fuzz {
 	int control;		  /* the vmm's end; -1: not accepted, or closed */
 	int streams[STREAMS_MAX]; /* the guest's ends, the agent's and the session's among them */
 	unsigned stream_count;
-	int agent, session; /* of these; -1: none */
+	struct fake_guest guest; /* with two of these */
 
 	struct run run;
 	struct metrics metrics;
 	bool running, full; /* a run is under way; the client takes nothing now */
 	unsigned runs, results;
 	uint64_t output[2];
-	uint64_t offset[2]; /* that a well-formed output frame has next */
 };
 
 /* the daemon around it */
@@ -273,58 +273,6 @@ static void step_end(struct fuzz *fuzz)
 
 /* the guest */
 
-/* A frame of which `fill` bytes follow what is given. */
-static void send_frame(int fd, uint8_t type, const void *payload, size_t length, size_t fill)
-{
-	static uint8_t bytes[FRAME_ROOM];
-	struct agent_frame_header header = {.length = (uint32_t)(length + fill), .type = type};
-
-	memcpy(bytes, &header, sizeof(header));
-	if (length)
-		memcpy(bytes + sizeof(header), payload, length);
-	memset(bytes + sizeof(header) + length, 'x', fill);
-	if (fd >= 0)
-		(void)!send(fd, bytes, sizeof(header) + length + fill, MSG_NOSIGNAL);
-}
-
-static void say_hello(struct fuzz *fuzz, size_t text)
-{
-	struct agent_hello hello = {.version = AGENT_PROTO_VERSION, .warnings_length = (uint32_t)text};
-
-	send_frame(fuzz->agent, AGENT_HELLO, &hello, sizeof(hello), text);
-}
-
-static void say_status(int fd, uint8_t type, int32_t status, size_t text)
-{
-	struct agent_status payload = {.status = status, .text_length = (uint32_t)text};
-
-	send_frame(fd, type, &payload, sizeof(payload), text);
-}
-
-static void say_started(struct fuzz *fuzz)
-{
-	struct agent_started started = {.session = RUN_SESSION, .pid = 2};
-
-	send_frame(fuzz->session, AGENT_STARTED, &started, sizeof(started), 0);
-	fuzz->offset[0] = fuzz->offset[1] = 0;
-}
-
-static void say_output(struct fuzz *fuzz, int which, size_t length)
-{
-	struct agent_output output = {.offset = fuzz->offset[which]};
-
-	send_frame(fuzz->session, which ? AGENT_STDERR : AGENT_STDOUT, &output, sizeof(output), length);
-	fuzz->offset[which] += length;
-}
-
-static void say_exit(struct fuzz *fuzz, uint8_t kind, int32_t code)
-{
-	struct agent_exit ending = {
-		.kind = kind, .code = code, .stdout_bytes = fuzz->offset[0], .stderr_bytes = fuzz->offset[1]};
-
-	send_frame(fuzz->session, AGENT_EXIT, &ending, sizeof(ending), 0);
-}
-
 /* What a sound vmm, guest or daemon does next. */
 static void step_on(struct fuzz *fuzz)
 {
@@ -336,20 +284,20 @@ static void step_on(struct fuzz *fuzz)
 		send_message(fuzz, &running, sizeof(running), NULL, 0);
 		break;
 	case VM_BOOTING:
-		send_stream(fuzz, VMM_EVENT_STREAM, 0, AGENT_HOST_PORT, &fuzz->agent);
+		send_stream(fuzz, VMM_EVENT_STREAM, 0, AGENT_HOST_PORT, &fuzz->guest.agent);
 		break;
 	case VM_HELLO:
-		say_hello(fuzz, fuzz_u8(fuzz->input) % 4);
+		fake_guest_hello(&fuzz->guest, fuzz_u8(fuzz->input) % 4);
 		break;
 	case VM_IDENTITY:
-		say_status(fuzz->agent, AGENT_IDENTITY_DONE, 0, 0);
+		fake_guest_status(fuzz->guest.agent, AGENT_IDENTITY_DONE, 0, 0);
 		break;
 	case VM_CONNECTING:
-		send_stream(fuzz, VMM_CONNECT | VMM_REPLY, fuzz->vm->sequence, 0, &fuzz->session);
+		send_stream(fuzz, VMM_CONNECT | VMM_REPLY, fuzz->vm->sequence, 0, &fuzz->guest.session);
 		break;
 	case VM_PREPARING:
 	case VM_REHEARSING:
-		say_exit(fuzz, AGENT_EXITED, 0);
+		fake_guest_exit(&fuzz->guest, AGENT_EXITED, 0);
 		break;
 	case VM_PARKING:
 		fake_time_fire(fuzz->loop, 0);
@@ -365,9 +313,9 @@ static void step_on(struct fuzz *fuzz)
 		break;
 	case VM_BUSY:
 		if (fuzz->run.state == RUN_STARTING)
-			say_started(fuzz);
+			fake_guest_started(&fuzz->guest);
 		else
-			say_exit(fuzz, AGENT_EXITED, fuzz_u8(fuzz->input));
+			fake_guest_exit(&fuzz->guest, AGENT_EXITED, fuzz_u8(fuzz->input));
 		break;
 	default:
 		break;
@@ -382,34 +330,35 @@ static void step_frame(struct fuzz *fuzz)
 
 	switch (choice & 15) {
 	case 0:
-		say_hello(fuzz, (size_t)value * 20);
+		fake_guest_hello(&fuzz->guest, (size_t)value * 20);
 		break;
 	case 1:
-		say_status(fuzz->agent, AGENT_IDENTITY_DONE, choice >> 4, value);
+		fake_guest_status(fuzz->guest.agent, AGENT_IDENTITY_DONE, choice >> 4, value);
 		break;
 	case 2:
-		say_started(fuzz);
+		fake_guest_started(&fuzz->guest);
 		break;
 	case 3:
-		say_output(fuzz, choice >> 7, value);
+		fake_guest_output(&fuzz->guest, choice >> 7, value);
 		break;
 	case 4:
-		say_output(fuzz, choice >> 7, value * 257u);
+		fake_guest_output(&fuzz->guest, choice >> 7, value * 257u);
 		break;
 	case 5:
-		say_exit(fuzz, choice >> 4, value - 1);
+		fake_guest_exit(&fuzz->guest, choice >> 4, value - 1);
 		break;
 	case 6:
-		say_status(fuzz->session, AGENT_ERROR, choice >> 4, value);
+		fake_guest_status(fuzz->guest.session, AGENT_ERROR, choice >> 4, value);
 		break;
 	case 7:
-		send_frame(fuzz->session, AGENT_STDIN_CREDIT, &credit, sizeof(credit), 0);
+		fake_guest_send(fuzz->guest.session, AGENT_STDIN_CREDIT, &credit, sizeof(credit), 0);
 		break;
 	case 8:
-		fuzz->offset[choice >> 7] += value; /* a gap, from now on */
+		fuzz->guest.offset[choice >> 7] += value; /* a gap, from now on */
 		break;
 	default:
-		send_frame(choice & 16 ? fuzz->agent : fuzz->session, value, NULL, 0, choice >> 4);
+		fake_guest_send(
+			choice & 16 ? fuzz->guest.agent : fuzz->guest.session, value, NULL, 0, choice >> 4);
 		break;
 	}
 }
@@ -418,7 +367,7 @@ static void step_bytes(struct fuzz *fuzz)
 {
 	size_t length = fuzz_u8(fuzz->input);
 	const uint8_t *bytes = fuzz_bytes(fuzz->input, &length);
-	int fd = fuzz_one_in(fuzz->input, 2) ? fuzz->agent : fuzz->session;
+	int fd = fuzz_one_in(fuzz->input, 2) ? fuzz->guest.agent : fuzz->guest.session;
 
 	if (fd >= 0)
 		(void)!send(fd, bytes, length, MSG_NOSIGNAL);
@@ -437,10 +386,10 @@ static void step_stream(struct fuzz *fuzz)
 	fd = fuzz->streams[(choice >> 3) % fuzz->stream_count];
 	switch (choice & 7) {
 	case 0:
-		if (fuzz->agent == fd)
-			fuzz->agent = -1;
-		if (fuzz->session == fd)
-			fuzz->session = -1;
+		if (fuzz->guest.agent == fd)
+			fuzz->guest.agent = -1;
+		if (fuzz->guest.session == fd)
+			fuzz->guest.session = -1;
 		close(fd);
 		fuzz->streams[(choice >> 3) % fuzz->stream_count] = fuzz->streams[fuzz->stream_count - 1];
 		fuzz->stream_count--;
@@ -547,7 +496,7 @@ static bool start(struct fuzz *fuzz)
 	struct error error;
 	int status;
 
-	fuzz->control = fuzz->agent = fuzz->session = -1;
+	fuzz->control = fuzz->guest.agent = fuzz->guest.session = -1;
 	snprintf(fuzz->folder, sizeof(fuzz->folder), "/tmp/fuzz-XXXXXX");
 	FUZZ_ASSERT(mkdtemp(fuzz->folder));
 	fuzz->loop = loop_create();

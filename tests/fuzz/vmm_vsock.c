@@ -24,6 +24,7 @@ enum {
 	RX_AT = DRIVER_AREA + 0x8000,
 	RX_BYTES = 3776, /* as Linux offers them */
 	WRITE_MAX = 96 * 1024,
+	RECORD_MAX = 4096, /* of the device and its transport */
 };
 
 struct fuzz {
@@ -124,6 +125,40 @@ static void step_host(struct fuzz *fuzz)
 		(void)!send(fuzz->hosts[which], bytes, fuzz_u16(fuzz->driver.input) + 1u, MSG_NOSIGNAL);
 		break;
 	}
+}
+
+/* a new device */
+
+static void attach_device(struct fuzz *fuzz)
+{
+	struct vsock_config config = {
+		.cid = GUEST_CID, .loop = fuzz->driver.loop, .accept = on_accept, .context = fuzz};
+	struct virtio_device *device;
+
+	FUZZ_ASSERT(vsock_create(&config, &device) == 0);
+	driver_attach(&fuzz->driver, device);
+}
+
+/* The guest goes on before one that is restored: whatever it has made of the rings, what is saved is taken.
+ */
+static void step_restore(struct fuzz *fuzz)
+{
+	uint8_t bytes[RECORD_MAX];
+	struct state_writer writer;
+	struct state_reader reader;
+
+	virtio_mmio_drain(fuzz->driver.mmio);
+	if (fuzz->driver.faults)
+		return;
+	state_writer_init(&writer, bytes, sizeof(bytes));
+	virtio_mmio_save(fuzz->driver.mmio, &writer);
+	FUZZ_ASSERT(writer.error == 0);
+	virtio_mmio_destroy(fuzz->driver.mmio);
+	attach_device(fuzz);
+	state_reader_init(&reader, bytes, writer.length);
+	virtio_mmio_load(fuzz->driver.mmio, &reader);
+	FUZZ_ASSERT(state_reader_finish(&reader) == 0);
+	virtio_mmio_wake(fuzz->driver.mmio);
 }
 
 /* the guest's side */
@@ -291,7 +326,7 @@ static void step(struct fuzz *fuzz)
 		break;
 	case 5:
 		if (choice == 0xfd)
-			vsock_reset_transport(fuzz->driver.device);
+			step_restore(fuzz);
 		else
 			driver_turn(&fuzz->driver);
 		break;
@@ -305,16 +340,11 @@ static void step(struct fuzz *fuzz)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct fuzz_input input = fuzz_open(data, size);
-	struct vsock_config config = {.cid = GUEST_CID, .accept = on_accept};
-	struct virtio_device *device;
 	struct fuzz fuzz = {.count = 0};
 
 	fuzz_begin();
 	driver_init(&fuzz.driver, &input);
-	config.loop = fuzz.driver.loop;
-	config.context = &fuzz;
-	FUZZ_ASSERT(vsock_create(&config, &device) == 0);
-	driver_attach(&fuzz.driver, device);
+	attach_device(&fuzz);
 	while (driver_goes_on(&fuzz.driver))
 		step(&fuzz);
 	driver_settle(&fuzz.driver);

@@ -107,8 +107,9 @@ $(HOSTILE_DIR)/%.o: tests/machine/hostile/%
 $(MACHINE_DIR)/hostile.elf: $(HOSTILE_OBJS)
 	@echo "  LD $@"
 	@$(CC) -nostdlib -static -no-pie -Wl,-N -Wl,--no-warn-rwx-segments -Wl,-Ttext=0x100000 -Wl,--build-id=none -Wl,-z,noexecstack -o $@ $^
-LINT_SRCS += tests/machine/hostile.c tests/machine/hostile_vm.c $(wildcard tests/machine/hostile/*.c)
-$(MACHINE_DIR)/hostile: $(BUILD)/san/tests/machine/hostile.o $(BUILD)/san/tests/machine/hostile_vm.o $(COMMON_SRCS:%.c=$(BUILD)/san/%.o)
+HOSTILE_SRCS := $(addprefix tests/machine/,hostile.c hostile_flood.c hostile_suite.c hostile_vm.c)
+LINT_SRCS += $(HOSTILE_SRCS) $(wildcard tests/machine/hostile/*.c)
+$(MACHINE_DIR)/hostile: $(patsubst %.c,$(BUILD)/san/%.o,$(HOSTILE_SRCS) $(COMMON_SRCS))
 	@mkdir -p $(@D)
 	@echo "  LD $@"
 	@$(CC) $(SAN_LDFLAGS) -o $@ $^

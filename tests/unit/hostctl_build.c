@@ -42,27 +42,12 @@ static void await_folders(const struct daemon *daemon, const char *prefix, int w
 	}
 }
 
-/* Of the plain form. */
-static void expect_refusal(
-	const struct daemon *daemon, const char *body, const char *code, const char *message)
-{
-	struct answer answer;
-
-	call(daemon, "POST", "/v1/templates", body, &answer);
-	assert_string_equal(error_member(&answer, "message"), message);
-	assert_string_equal(error_member(&answer, "code"), code);
-	answer_finish(&answer);
-}
-
 static void remove_template_and_state(struct daemon *daemon, const char *name)
 {
-	struct answer answer;
 	char path[128];
 
 	snprintf(path, sizeof path, "/v1/templates/%s", name);
-	call(daemon, "DELETE", path, NULL, &answer);
-	assert_int_equal(answer.status, 200);
-	answer_finish(&answer);
+	succeed(daemon, "DELETE", path, NULL);
 	daemon_stop(daemon);
 	remove_state(daemon);
 }
@@ -95,7 +80,8 @@ static void test_a_failing_command_fails_the_build(void **state)
 	(void)state;
 	start_with_templates_and(&daemon, "boot", pool_of_one);
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-		expect_refusal(&daemon, cases[i].body, "build_failed", cases[i].message);
+		expect_refused(
+			&daemon, "POST", "/v1/templates", cases[i].body, "build_failed", cases[i].message);
 	assert_int_equal(count_templates(&daemon, ""), 3);
 	daemon_stop(&daemon);
 	remove_state(&daemon);
@@ -104,7 +90,6 @@ static void test_a_failing_command_fails_the_build(void **state)
 static void test_a_client_that_leaves_ends_its_build(void **state)
 {
 	struct daemon daemon;
-	struct answer answer;
 	int client;
 
 	(void)state;
@@ -115,7 +100,7 @@ static void test_a_client_that_leaves_ends_its_build(void **state)
 		assert_true(waited < WAIT_MS);
 		sleep_ms(POLL_MS);
 	}
-	expect_refusal(&daemon, "{\"name\":\"y\"}", "conflict",
+	expect_refused(&daemon, "POST", "/v1/templates", "{\"name\":\"y\"}", "conflict",
 		"template x is being built, and one is made at a time: try again when it is done");
 	close(client);
 	for (int waited = 0; count_templates(&daemon, ".building-x-"); waited += POLL_MS) {
@@ -123,9 +108,7 @@ static void test_a_client_that_leaves_ends_its_build(void **state)
 		sleep_ms(POLL_MS);
 	}
 	assert_int_equal(count_templates(&daemon, ""), 3);
-	run_command(&daemon, "{\"argv\":[\"echo\",\"a\"]}", &answer);
-	assert_int_equal(answer.status, 200);
-	answer_finish(&answer);
+	succeed(&daemon, "POST", "/v1/run", "{\"argv\":[\"echo\",\"a\"]}");
 	daemon_stop(&daemon);
 	remove_state(&daemon);
 }
@@ -191,16 +174,13 @@ static void test_slow_reader(void **state)
 	enum { TOTAL = 8 * 1000 * 1000 };
 	struct daemon daemon;
 	struct stream stream;
-	struct answer answer;
 	size_t got = 0;
 
 	(void)state;
 	start_with_templates_and(&daemon, "boot", pool_of_one);
 	assert_int_equal(open_build(&daemon, &stream, "{\"name\":\"x\",\"run\":[\"flood 8000000\"]}"), 101);
 	for (int i = 0; i < 10; i++) {
-		run_command(&daemon, "{\"argv\":[\"echo\",\"hi\"]}", &answer);
-		assert_int_equal(answer.status, 200);
-		answer_finish(&answer);
+		succeed(&daemon, "POST", "/v1/run", "{\"argv\":[\"echo\",\"hi\"]}");
 	}
 	assert_int_equal(count_templates(&daemon, ".building-x-"), 1);
 	expect(&stream, AGENT_HOST_PROGRESS);
@@ -227,7 +207,6 @@ static void test_builds_that_fail(void **state)
 {
 	struct daemon daemon;
 	struct stream stream;
-	struct answer answer;
 
 	(void)state;
 	start_with_templates_and(&daemon, "boot", pool_of_one);
@@ -252,9 +231,7 @@ static void test_builds_that_fail(void **state)
 	expect_error(&stream, "invalid", "the client broke the frame protocol: it sends nothing in a build");
 	await_folders(&daemon, ".building-", 0);
 	/* The next build goes on. */
-	call(&daemon, "POST", "/v1/templates", "{\"name\":\"x\"}", &answer);
-	assert_int_equal(answer.status, 200);
-	answer_finish(&answer);
+	succeed(&daemon, "POST", "/v1/templates", "{\"name\":\"x\"}");
 	remove_template_and_state(&daemon, "x");
 }
 

@@ -347,6 +347,17 @@ static inline void call(const struct daemon *daemon, const char *method, const c
 	close(fd);
 }
 
+/* For what is only to be done. */
+static inline void succeed(
+	const struct daemon *daemon, const char *method, const char *path, const char *body)
+{
+	struct answer answer;
+
+	call(daemon, method, path, body, &answer);
+	assert_int_equal(answer.status, 200);
+	answer_finish(&answer);
+}
+
 static inline void run_command(const struct daemon *daemon, const char *body, struct answer *answer)
 {
 	call(daemon, "POST", "/v1/run", body, answer);
@@ -368,6 +379,17 @@ static inline const char *error_member(const struct answer *answer, const char *
 	const char *text = json_string_value(json_object_get(json_object_get(answer->json, "error"), name));
 
 	return text ? text : "";
+}
+
+static inline void expect_refused(const struct daemon *daemon, const char *method, const char *path,
+	const char *body, const char *code, const char *message)
+{
+	struct answer answer;
+
+	call(daemon, method, path, body, &answer);
+	assert_string_equal(error_member(&answer, "message"), message);
+	assert_string_equal(error_member(&answer, "code"), code);
+	answer_finish(&answer);
 }
 
 static inline long pool_number(const struct daemon *daemon, const char *name)

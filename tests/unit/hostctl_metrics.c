@@ -124,17 +124,36 @@ static void test_quantiles(void **state)
 		metrics_observe(&histogram, 300 * 1000);
 	assert_in_range(metrics_quantile_ns(&histogram, 500), 5000, 6000);
 	assert_in_range(metrics_quantile_ns(&histogram, 900), 9999, 10000);
-	assert_in_range(metrics_quantile_ns(&histogram, 990), 370 * 1000, 390 * 1000);
+	assert_in_range(metrics_quantile_ns(&histogram, 990), 289 * 1000, 291 * 1000);
 	json = metrics_histogram_to_json(&histogram);
 	assert_int_equal(json_integer_value(json_object_get(json, "count")), 100);
 	assert_int_equal(json_integer_value(json_object_get(json, "sum_us")), 90 * 5 + 10 * 300);
 	assert_int_equal(json_integer_value(json_object_get(json, "p50_us")), 5);
-	assert_int_equal(json_integer_value(json_object_get(json, "p99_us")), 380);
+	assert_int_equal(json_integer_value(json_object_get(json, "p99_us")), 290);
 	json_decref(json);
-	/* Nothing is known beyond the last bound. */
+	/* Beyond the last bound as well. */
 	for (int i = 0; i < 1000; i++)
 		metrics_observe(&histogram, UINT64_C(600000000000));
-	assert_int_equal(metrics_quantile_ns(&histogram, 990), UINT64_C(60000000000));
+	assert_in_range(metrics_quantile_ns(&histogram, 990), UINT64_C(590000000000), UINT64_C(600000000000));
+}
+
+/* With few observations the bucket of the greatest reaches far beyond it. */
+static void test_quantiles_end_at_the_maximum(void **state)
+{
+	static const uint64_t greatest[] = {
+		0, 1, 13000 * 1000, UINT64_C(60000000000), UINT64_C(60000000001), UINT64_C(1) << 62};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof greatest / sizeof greatest[0]; i++) {
+		struct metrics_histogram histogram = {.count = 0};
+
+		metrics_observe(&histogram, greatest[i]);
+		for (unsigned int per_mille = 0; per_mille <= 1000; per_mille += 10)
+			assert_true(metrics_quantile_ns(&histogram, per_mille) <= greatest[i]);
+		assert_int_equal(metrics_quantile_ns(&histogram, 1000), greatest[i]);
+		metrics_observe(&histogram, greatest[i] / 2);
+		assert_true(metrics_quantile_ns(&histogram, 990) <= greatest[i]);
+	}
 }
 
 int main(void)
@@ -144,6 +163,7 @@ int main(void)
 		cmocka_unit_test(test_pools_have_labels),
 		cmocka_unit_test(test_labels_are_bounded_and_leave_no_count),
 		cmocka_unit_test(test_quantiles),
+		cmocka_unit_test(test_quantiles_end_at_the_maximum),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

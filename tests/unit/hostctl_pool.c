@@ -47,15 +47,11 @@ static void test_hits_misses_and_times_are_counted(void **state)
 
 	(void)state;
 	daemon_start(&daemon, "boot", options);
-	run_command(&daemon, "{\"argv\":[\"echo\",\"a\"]}", &answer);
-	assert_int_equal(answer.status, 200);
-	answer_finish(&answer);
+	succeed(&daemon, "POST", "/v1/run", "{\"argv\":[\"echo\",\"a\"]}");
 	call(&daemon, "PUT", "/v1/pool", "{\"template\":\"base\",\"target\":1}", &answer);
 	answer_finish(&answer);
 	await_pool(&daemon, "warm", 1);
-	run_command(&daemon, "{\"argv\":[\"echo\",\"a\"]}", &answer);
-	assert_int_equal(answer.status, 200);
-	answer_finish(&answer);
+	succeed(&daemon, "POST", "/v1/run", "{\"argv\":[\"echo\",\"a\"]}");
 	/* One without output has no first byte. */
 	await_pool(&daemon, "warm", 1);
 	run_command(&daemon, "{\"argv\":[\"exit\",\"0\"]}", &answer);
@@ -141,15 +137,6 @@ static void test_without_any_room_a_miss_is_refused_with_the_figures(void **stat
 	assert_int_equal(metric(&daemon, "tinderbox_pool_waited_total{template=\"base\"} "), 0);
 	assert_int_equal(metric(&daemon, "tinderbox_vm_starts_total{template=\"base\"} "), 0);
 	daemon_stop(&daemon);
-}
-
-static void succeed(const struct daemon *daemon, const char *method, const char *path, const char *body)
-{
-	struct answer answer;
-
-	call(daemon, method, path, body, &answer);
-	assert_int_equal(answer.status, 200);
-	answer_finish(&answer);
 }
 
 /* All places are taken by warm VMs: who waits gets one of them, and a template that is new gets its place. */

@@ -385,9 +385,7 @@ static void test_pool_recovers(void **state)
 	await_failure(&daemon, "the VM could not be set up (vmm: fake vmm: told to exit)");
 	write_text(daemon.folder, "kernel", "boot");
 	await_pool(&daemon, "warm", 1);
-	call(&daemon, "GET", "/v1/healthz", NULL, &answer);
-	assert_int_equal(answer.status, 200);
-	answer_finish(&answer);
+	expect_health(&daemon, 200, NULL);
 	run_argv(&daemon, "\"exit\",\"7\"", &answer);
 	assert_string_equal(member(&answer, "result"), "{\"kind\":\"exited\",\"code\":7}");
 	answer_finish(&answer);
@@ -433,67 +431,6 @@ static void test_warm_vms_that_are_lost(void **state)
 		assert_int_equal(pool_number(&daemon, "starts_failed"), 0);
 		daemon_stop(&daemon);
 	}
-}
-
-static void test_http_refusals(void **state)
-{
-	struct daemon daemon;
-	struct answer answer;
-	int fd;
-
-	(void)state;
-	daemon_start(&daemon, "boot", pool_of_one);
-	call(&daemon, "GET", "/v2/run", NULL, &answer);
-	assert_int_equal(answer.status, 404);
-	assert_string_equal(error_member(&answer, "message"),
-		"nothing is at /v2/run: see docs/protocol.md for the resources");
-	answer_finish(&answer);
-	call(&daemon, "DELETE", "/v1/pool", NULL, &answer);
-	assert_int_equal(answer.status, 405);
-	assert_string_equal(error_member(&answer, "message"), "/v1/pool takes GET and PUT, not DELETE");
-	answer_finish(&answer);
-	/* Announced and not sent: refused unread. */
-	fd = client_open(&daemon);
-	client_send_text(fd, "POST /v1/run HTTP/1.1\r\nHost: x\r\nContent-Length: 1048577\r\n\r\n");
-	client_answer(fd, &answer);
-	assert_int_equal(answer.status, 413);
-	assert_string_equal(error_member(&answer, "message"),
-		"the body is over the limit of 1048576 bytes: stream stdin over the upgraded form");
-	answer_finish(&answer);
-	close(fd);
-	daemon_stop(&daemon);
-}
-
-/* A body in chunks has no announced length. */
-static void test_chunked_bodies(void **state)
-{
-	static char chunk[64 * 1024];
-	struct daemon daemon;
-	struct answer answer;
-	int fd;
-
-	(void)state;
-	memset(chunk, ' ', sizeof chunk);
-	daemon_start(&daemon, "boot", pool_of_one);
-	fd = client_open(&daemon);
-	client_send_text(fd, "POST /v1/run HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n");
-	client_send_text(fd, "9\r\n{\"argv\":[\r\n9\r\n\"exit\",\"3\r\n3\r\n\"]}\r\n0\r\n\r\n");
-	client_answer(fd, &answer);
-	assert_string_equal(member(&answer, "result"), "{\"kind\":\"exited\",\"code\":3}");
-	answer_finish(&answer);
-	client_send_text(fd, "POST /v1/run HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n");
-	for (int i = 0; i < 17; i++) {
-		client_send_text(fd, "10000\r\n");
-		client_send(fd, chunk, sizeof chunk);
-		client_send_text(fd, "\r\n");
-	}
-	client_send_text(fd, "0\r\n\r\n");
-	client_answer(fd, &answer);
-	assert_int_equal(answer.status, 413);
-	assert_string_equal(error_member(&answer, "code"), "too_large");
-	answer_finish(&answer);
-	close(fd);
-	daemon_stop(&daemon);
 }
 
 static void test_stop_in_mid_run(void **state)
@@ -572,8 +509,6 @@ int main(void)
 		cmocka_unit_test(test_pool_recovers),
 		cmocka_unit_test(test_missing_files_are_named),
 		cmocka_unit_test(test_warm_vms_that_are_lost),
-		cmocka_unit_test(test_http_refusals),
-		cmocka_unit_test(test_chunked_bodies),
 		cmocka_unit_test(test_stop_in_mid_run),
 		cmocka_unit_test(test_killed_daemon_leaves_nothing_for_long),
 		cmocka_unit_test(test_second_daemon_is_refused),

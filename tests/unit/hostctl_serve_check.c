@@ -228,23 +228,37 @@ static void test_a_full_disk(void **state)
 	remove_folder(place.folder);
 }
 
-static void test_no_cgroups(void **state)
+static void refuses_cgroup_root(const char *path)
 {
-	static const char *const paths[] = {"/proc", "/tmp/none/none"};
 	struct cgroup_tree tree;
 	struct error error;
 	char wanted[512];
 
+	snprintf(wanted, sizeof wanted,
+		"cgroup root %s is not on cgroup v2: `mount -t cgroup2 none /sys/fs/cgroup`, or name a "
+		"folder of a cgroup v2 mount with --cgroup-root",
+		path);
+	assert_true(cgroup_tree_open(&tree, path, false, &error) < 0);
+	assert_string_equal(error.message, wanted);
+}
+
+/* A folder that was there stays, be it empty; one that was made for it goes. */
+static void test_no_cgroups(void **state)
+{
+	struct place place;
+	char path[2 * ROOM];
+
 	(void)state;
-	for (int i = 0; i < 2; i++) {
-		snprintf(wanted, sizeof wanted,
-			"cgroup root %s is not on cgroup v2: `mount -t cgroup2 none /sys/fs/cgroup`, or name "
-			"a "
-			"folder of a cgroup v2 mount with --cgroup-root",
-			paths[i]);
-		assert_true(cgroup_tree_open(&tree, paths[i], false, &error) < 0);
-		assert_string_equal(error.message, wanted);
-	}
+	set_up(&place);
+	refuses_cgroup_root("/proc");
+	snprintf(path, sizeof path, "%s/none", place.none);
+	refuses_cgroup_root(path);
+	refuses_cgroup_root(place.none);
+	assert_int_equal(access(place.none, F_OK), -1);
+	assert_int_equal(mkdir(place.none, 0755), 0);
+	refuses_cgroup_root(place.none);
+	assert_int_equal(rmdir(place.none), 0);
+	remove_folder(place.folder);
 }
 
 /* A file that only the vmm finds fault with is told by its path, though the vmm knows it by a number. */

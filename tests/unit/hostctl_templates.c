@@ -303,17 +303,6 @@ static void test_runs_wait_for_the_build(void **state)
 
 /* --- the API --- */
 
-static void expect_error(const struct daemon *daemon, const char *method, const char *path, const char *body,
-	const char *code, const char *message)
-{
-	struct answer answer;
-
-	call(daemon, method, path, body, &answer);
-	assert_string_equal(error_member(&answer, "message"), message);
-	assert_string_equal(error_member(&answer, "code"), code);
-	answer_finish(&answer);
-}
-
 static void build(const struct daemon *daemon, const char *body)
 {
 	struct answer answer;
@@ -378,9 +367,7 @@ static void test_templates_are_built_listed_used_and_removed(void **state)
 	assert_int_equal(answer.status, 200);
 	assert_string_equal(member(&answer, "warm"), "false");
 	answer_finish(&answer);
-	call(&daemon, "PUT", "/v1/pool", "{\"template\":\"tools\",\"target\":1}", &answer);
-	assert_int_equal(answer.status, 200);
-	answer_finish(&answer);
+	succeed(&daemon, "PUT", "/v1/pool", "{\"template\":\"tools\",\"target\":1}");
 	await_other_pool(&daemon, "warm", 1);
 	run_command(&daemon, "{\"argv\":[\"echo\",\"a\"],\"template\":\"tools\"}", &answer);
 	assert_string_equal(member(&answer, "warm"), "true");
@@ -392,8 +379,8 @@ static void test_templates_are_built_listed_used_and_removed(void **state)
 	await_vms(&daemon, "tools", 0);
 	remove_template(&daemon, "tools", 200);
 	remove_template(&daemon, "tools", 404);
-	expect_error(&daemon, "POST", "/v1/run", "{\"argv\":[\"echo\"],\"template\":\"tools\"}", "not_found",
-		"there is no template tools: see `host-ctl template list`, or build it");
+	expect_refused(&daemon, "POST", "/v1/run", "{\"argv\":[\"echo\"],\"template\":\"tools\"}",
+		"not_found", "there is no template tools: see `host-ctl template list`, or build it");
 	daemon_stop(&daemon);
 	remove_state(&daemon);
 }
@@ -411,9 +398,7 @@ static void test_a_rebuilt_template_replaces_its_clones(void **state)
 	await_other_pool(&daemon, "warm", 2);
 	for (int i = 0; i < 3; i++) {
 		build(&daemon, "{\"name\":\"tools\",\"run\":[\"echo again\"]}");
-		run_command(&daemon, "{\"argv\":[\"echo\",\"a\"],\"template\":\"tools\"}", &answer);
-		assert_int_equal(answer.status, 200);
-		answer_finish(&answer);
+		succeed(&daemon, "POST", "/v1/run", "{\"argv\":[\"echo\",\"a\"],\"template\":\"tools\"}");
 	}
 	await_other_pool(&daemon, "starting", 0);
 	await_other_pool(&daemon, "warm", 2);
@@ -485,7 +470,14 @@ static void test_bad_requests_are_refused_by_name(void **state)
 	static const struct {
 		const char *method, *path, *body, *code, *message;
 	} cases[] = {
+		{"POST", "/v1/templates", "", "invalid", "the body is empty: send a JSON object"},
 		{"POST", "/v1/templates", "[]", "invalid", "the body is not a JSON object"},
+		{"POST", "/v1/templates", "{\"name\":\"x\",\n\"name\":\"y\"}", "invalid",
+			"the body has a key twice near '\"name\"' (line 2, column 6)"},
+		{"POST", "/v1/templates", "{\"name\":\"x\\u0000\"}", "invalid",
+			"\\u0000 is not allowed in a string (line 1, column 17): only base64 carries a NUL"},
+		{"PUT", "/v1/pool", "{\"target\":1", "invalid",
+			"the body is not JSON: '}' expected near end of file (line 1, column 11)"},
 		{"POST", "/v1/templates", "{\"nam\":\"x\"}", "invalid",
 			"unknown field \"nam\" in the request"},
 		{"POST", "/v1/templates", "{\"name\":\"../x\"}", "invalid",
@@ -523,7 +515,7 @@ static void test_bad_requests_are_refused_by_name(void **state)
 	(void)state;
 	start_with_templates(&daemon, "boot");
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-		expect_error(&daemon, cases[i].method, cases[i].path, cases[i].body, cases[i].code,
+		expect_refused(&daemon, cases[i].method, cases[i].path, cases[i].body, cases[i].code,
 			cases[i].message);
 	daemon_stop(&daemon);
 	remove_state(&daemon);

@@ -283,6 +283,23 @@ static void some_rx_buffers(struct storm *storm)
 	}
 }
 
+static struct virtio_device *make_vsock(struct storm *storm)
+{
+	struct vsock_config config = {
+		.cid = FAKE_CID, .loop = storm->driver.loop, .accept = on_accept, .context = storm};
+	struct virtio_device *device;
+
+	assert_int_equal(vsock_create(&config, &device), 0);
+	return device;
+}
+
+/* Whatever the driver has made of the rings, what is saved is taken back. */
+static void restore_vsock(struct storm *storm)
+{
+	assert_int_equal(fake_driver_move(&storm->driver, make_vsock(storm)), 0);
+	virtio_mmio_wake(storm->driver.mmio);
+}
+
 static void step(struct storm *storm)
 {
 	uint32_t id = storm->driver.device->id, dice = below(storm, 256);
@@ -298,7 +315,7 @@ static void step(struct storm *storm)
 	else if (dice == 4 && one_in(storm, 4))
 		storm->driver.queues[some_queue(storm)].avail->idx = (uint16_t)next(storm);
 	else if (dice == 5 && one_in(storm, 4) && id == VIRTIO_ID_VSOCK)
-		vsock_reset_transport(storm->driver.device);
+		restore_vsock(storm);
 	else if (dice < 30 && id == VIRTIO_ID_VSOCK)
 		connect_some(storm);
 	else if (dice < 90 && storm->count)
@@ -317,8 +334,6 @@ static void step(struct storm *storm)
 
 static struct virtio_device *some_device(struct storm *storm)
 {
-	struct vsock_config vsock = {
-		.cid = FAKE_CID, .loop = storm->driver.loop, .accept = on_accept, .context = storm};
 	struct blk_config blk = {.id = "storm"};
 	struct balloon_config balloon = {.memory = &storm->driver.memory, .target = AREA};
 	struct virtio_device *device = NULL;
@@ -336,7 +351,7 @@ static struct virtio_device *some_device(struct storm *storm)
 		assert_int_equal(blk_create(&blk, &device), 0);
 		break;
 	default:
-		assert_int_equal(vsock_create(&vsock, &device), 0);
+		device = make_vsock(storm);
 		break;
 	}
 	return device;

@@ -252,8 +252,9 @@ static void a_transport_reset_is_told(void **state)
 
 	establish(f);
 	memset(fake_driver_at(driver, event, 4), 0xff, 4);
-	vsock_reset_transport(f->guest.device);
+	restore(f);
 	expect_end_of_stream(f);
+	wake(f);
 	fake_vsock_expect_none(&f->guest);
 	fake_driver_offer(driver, FAKE_EVENT, fake_driver_chain(driver, FAKE_EVENT, &buffer, 1));
 	assert_true(fake_driver_must_kick(driver, FAKE_EVENT));
@@ -264,12 +265,14 @@ static void a_transport_reset_is_told(void **state)
 	fake_driver_offer(driver, FAKE_EVENT, fake_driver_chain(driver, FAKE_EVENT, &buffer, 1));
 	fake_driver_kick(driver, FAKE_EVENT);
 	assert_false(fake_driver_used(driver, FAKE_EVENT, &head, &written)); /* once */
-	vsock_reset_transport(f->guest.device);				     /* with a buffer there already */
+	restore(f);							     /* with a buffer there already */
+	wake(f);
 	assert_true(fake_driver_used(driver, FAKE_EVENT, &head, &written));
 	fake_driver_offer(driver, FAKE_EVENT, fake_driver_chain(driver, FAKE_EVENT, &buffer, 1));
 	fake_driver_kick(driver, FAKE_EVENT);
 	establish(f);
-	vsock_reset_transport(f->guest.device); /* and one that a reset of the device overtakes */
+	restore(f); /* and one that a reset of the device overtakes */
+	wake(f);
 	fake_vsock_start(&f->guest, FEATURES);
 	fake_driver_offer(driver, FAKE_EVENT, fake_driver_chain(driver, FAKE_EVENT, &buffer, 1));
 	fake_driver_kick(driver, FAKE_EVENT);
@@ -289,7 +292,8 @@ static void a_request_waits_until_a_transport_reset_is_understood(void **state)
 	for (unsigned i = 0; i < 8; i++)
 		fake_driver_offer(driver, FAKE_EVENT, fake_driver_chain(driver, FAKE_EVENT, &buffer, 1));
 	fake_driver_kick(driver, FAKE_EVENT);
-	vsock_reset_transport(f->guest.device);
+	restore(f);
+	wake(f);
 	start_connect(f);
 	fake_vsock_expect_none(&f->guest);
 	assert_true(fake_driver_used(driver, FAKE_EVENT, &head, &written));
@@ -313,7 +317,8 @@ static void a_request_that_waits_for_a_transport_reset_survives_a_new_driver(voi
 {
 	struct fixture *f = *state;
 
-	vsock_reset_transport(f->guest.device); /* there is no buffer to tell it in */
+	restore(f);
+	wake(f); /* there is no buffer to tell it in */
 	start_connect(f);
 	fake_vsock_expect_none(&f->guest);
 	fake_vsock_start(&f->guest, FEATURES);
@@ -326,7 +331,7 @@ static void ignore_done(void *context, int status)
 	(void)status;
 }
 
-/* One that was asked for but not sent is held as well. */
+/* One that could not have been sent yet is held as well. */
 static void a_request_without_a_buffer_waits_for_a_transport_reset_too(void **state)
 {
 	struct fixture *f = *state;
@@ -346,9 +351,10 @@ static void a_request_without_a_buffer_waits_for_a_transport_reset_too(void **st
 		assert_int_equal(vsock_connect(f->guest.device, GUEST_PORT, pair[1], ignore_done, NULL), 0);
 		expect_request(f);
 	}
+	restore(f);
+	wake(f);
 	start_connect(f);
 	fake_vsock_expect_none(&f->guest);
-	vsock_reset_transport(f->guest.device);
 	fake_vsock_offer_rx(&f->guest, 0, 16);
 	fake_driver_kick(driver, FAKE_RX);
 	fake_vsock_expect_none(&f->guest);
@@ -369,20 +375,17 @@ static void a_restored_device_resets_the_transport_and_reuses_no_port(void **sta
 	struct fixture *f = *state;
 	struct fake_driver *driver = &f->guest.driver;
 	struct fake_buffer buffer = {.address = fake_driver_alloc(driver, 4), .length = 4, .writable = true};
-	struct vsock_config config = {.cid = FAKE_CID, .loop = driver->loop};
 	uint32_t written, old_port;
 	uint16_t head;
 
 	fake_driver_offer(driver, FAKE_EVENT, fake_driver_chain(driver, FAKE_EVENT, &buffer, 1));
 	establish(f);
 	old_port = f->host_port;
-	assert_int_equal(vsock_create(&config, &f->guest.device), 0);
-	assert_int_equal(fake_driver_move(driver, f->guest.device), 0);
+	restore(f);
 	expect_end_of_stream(f);
 	start_connect(f); /* while the guest does not run yet */
 	fake_vsock_expect_none(&f->guest);
-	virtio_mmio_wake(driver->mmio);
-	fake_driver_run(driver);
+	wake(f);
 	fake_vsock_expect_none(&f->guest);
 	assert_true(fake_driver_used(driver, FAKE_EVENT, &head, &written));
 	assert_int_equal(written, 4);
@@ -402,17 +405,14 @@ static void a_request_waits_for_the_events_of_all_snapshots(void **state)
 	struct fixture *f = *state;
 	struct fake_driver *driver = &f->guest.driver;
 	struct fake_buffer buffer = {.address = fake_driver_alloc(driver, 4), .length = 4, .writable = true};
-	struct vsock_config config = {.cid = FAKE_CID, .loop = driver->loop};
 	uint16_t heads[3];
 	uint32_t written;
 
 	for (unsigned i = 0; i < 4; i++)
 		fake_driver_offer(driver, FAKE_EVENT, fake_driver_chain(driver, FAKE_EVENT, &buffer, 1));
 	for (unsigned i = 0; i < 3; i++) {
-		assert_int_equal(vsock_create(&config, &f->guest.device), 0);
-		assert_int_equal(fake_driver_move(driver, f->guest.device), 0);
-		virtio_mmio_wake(driver->mmio);
-		fake_driver_run(driver);
+		restore(f);
+		wake(f);
 		assert_true(fake_driver_used(driver, FAKE_EVENT, &heads[i], &written));
 	}
 	start_connect(f);
@@ -459,8 +459,9 @@ static void a_reset_that_cannot_be_told_holds_no_request_up(void **state)
 		fake_driver_write(driver, VIRTIO_MMIO_QUEUE_READY, 1);
 	}
 	fake_driver_write(driver, VIRTIO_MMIO_STATUS, 0xf);
+	restore(f);
 	start_connect(f); /* there is no buffer for the request */
-	vsock_reset_transport(f->guest.device);
+	wake(f);
 	fake_vsock_offer_rx(&f->guest, 0, 1);
 	fake_driver_kick(driver, FAKE_RX);
 	expect_request(f);

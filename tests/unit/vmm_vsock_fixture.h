@@ -145,6 +145,22 @@ static inline void expect_reset_of(struct fixture *f, uint32_t guest_port, uint3
 	fake_vsock_expect_none(&f->guest);
 }
 
+/* The device gives way to one that is restored from its record, and does not run yet. */
+static inline void restore(struct fixture *f)
+{
+	struct fake_driver *driver = &f->guest.driver;
+	struct vsock_config config = {.cid = FAKE_CID, .loop = driver->loop};
+
+	assert_int_equal(vsock_create(&config, &f->guest.device), 0);
+	assert_int_equal(fake_driver_move(driver, f->guest.device), 0);
+}
+
+static inline void wake(struct fixture *f)
+{
+	virtio_mmio_wake(f->guest.driver.mmio);
+	fake_driver_run(&f->guest.driver);
+}
+
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup_started, teardown)
 #define CASE_BEFORE_START(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 

@@ -303,7 +303,8 @@ static void a_malformed_event_buffer_needs_a_reset(void **state)
 		establish(f);
 		fake_driver_offer(&f->guest.driver, FAKE_EVENT,
 			fake_driver_chain(&f->guest.driver, FAKE_EVENT, &buffers[i], 1));
-		vsock_reset_transport(f->guest.device);
+		restore(f);
+		wake(f);
 		assert_needs_reset(f);
 		expect_end_of_stream(f);
 	}

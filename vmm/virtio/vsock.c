@@ -154,20 +154,3 @@ int vsock_connect(struct virtio_device *device, uint32_t guest_port, int fd,
 	virtio_device_leave(device);
 	return error;
 }
-
-void vsock_reset_transport(struct virtio_device *device)
-{
-	struct vsock *vsock = (struct vsock *)device;
-
-	virtio_device_enter(device);
-	end_all(vsock);
-	vsock->event_told = false;
-	vsock->event_pending = device->queues[VSOCK_EVENT].live;
-	vsock_packet_event(vsock);
-	/* A driver without that queue can't be told, so nothing waits for that. */
-	if (!vsock->event_pending && !vsock->event_told)
-		vsock_conn_activate_all(vsock);
-	vsock_packet_pump(vsock);
-	vsock_conn_reap(vsock);
-	virtio_device_leave(device);
-}

@@ -66,11 +66,4 @@ int vsock_create(const struct vsock_config *config, struct virtio_device **out);
 int vsock_connect(struct virtio_device *device, uint32_t guest_port, int fd,
 	void (*done)(void *context, int status), void *context);
 
-/*
- * As after a restore from a snapshot: all connections end (as on a reset), and the guest is told by a
- * TRANSPORT_RESET event as soon as it offers a buffer for one. vsock_connect waits until the guest gives that
- * buffer back: before, it would end the new connection with the old ones. Loop's thread only.
- */
-void vsock_reset_transport(struct virtio_device *device);
-
 #endif

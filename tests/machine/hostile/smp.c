@@ -155,8 +155,9 @@ static void several_for_ever(uint64_t seed)
 
 	plan = seed;
 	start_others();
-	go = true;
+	/* Before they may take the port's other registers for a walk. */
 	say("hostile: spins\n");
+	go = true;
 	for (;;)
 		storm(0, &random);
 }
