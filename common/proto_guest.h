@@ -73,6 +73,7 @@ enum agent_frame_type {
 	AGENT_HOST_ERROR = 0x70,    /* the error object: terminal, in place of EXIT or HOST_RESULT */
 	AGENT_HOST_RESULT = 0x71,   /* of a build: what was made, terminal */
 	AGENT_HOST_PROGRESS = 0x72, /* of a build: {"phase":…} */
+	AGENT_HOST_EVENT = 0x73,    /* of the events: one of them */
 };
 
 /* The header of every frame. flags and reserved are zero and refused otherwise. */

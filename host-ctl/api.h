@@ -4,6 +4,7 @@
 #define HOST_CTL_API_H
 
 #include "common/loop.h"
+#include "host-ctl/events.h"
 #include "host-ctl/http.h"
 #include "host-ctl/journal_queue.h"
 #include "host-ctl/metrics.h"
@@ -19,6 +20,7 @@ struct api {
 	struct templates *templates;
 	struct metrics *metrics;
 	struct sandboxes *sandboxes;
+	struct events events;
 	struct api_stream *streams;    /* the upgraded connections */
 	struct journal_queue *journal; /* NULL: there is none... */
 	struct error journal_error;    /* ...for this reason */
@@ -49,6 +51,18 @@ void api_sandbox_pause(struct api *api, struct http_request *request);
 void api_sandbox_resume(struct api *api, struct http_request *request);
 void api_sandbox_stop(struct api *api, struct http_request *request);
 void api_sandbox_start(struct api *api, struct http_request *request);
+void api_sandbox_run(struct api *api, struct http_request *request);
+void api_commands_post(struct api *api, struct http_request *request);
+void api_commands_get(struct api *api, struct http_request *request);
+void api_command_get(struct api *api, struct http_request *request);
+void api_command_delete(struct api *api, struct http_request *request);
+void api_command_token(struct api *api, struct http_request *request);
+void api_command_attach(struct api *api, struct http_request *request);
+void api_command_kill(struct api *api, struct http_request *request);
+void api_command_signal(struct api *api, struct http_request *request);
+void api_command_stdin(struct api *api, struct http_request *request);
+void api_command_output(struct api *api, struct http_request *request);
+void api_events_get(struct api *api, struct http_request *request);
 void api_operation_get(struct api *api, struct http_request *request);
 void api_healthz_get(struct api *api, struct http_request *request);
 void api_metrics_get(struct api *api, struct http_request *request);

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-static int check_fields(json_t *body, const char *const *fields, struct error *error)
+int api_body_check_fields(json_t *body, const char *const *fields, struct error *error)
 {
 	const char *key;
 	json_t *value;
@@ -52,7 +52,7 @@ json_t *api_body_load(const char *text, size_t length, const char *const *fields
 		refuse_text(&problem, error);
 		return NULL;
 	}
-	if (json_is_object(body) && !check_fields(body, fields, error))
+	if (json_is_object(body) && (!fields || !api_body_check_fields(body, fields, error)))
 		return body;
 	if (!json_is_object(body))
 		error_set(error, ERROR_INVALID, "the body is not a JSON object");

@@ -7,8 +7,8 @@
  *
  * A client that leaves while its create is waited for never learns of the sandbox: it is deleted.
  */
-#include "host-ctl/api.h"
 #include "host-ctl/api_body.h"
+#include "host-ctl/api_commands.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -25,15 +25,6 @@ struct waiting {
 static void refuse(struct http_request *request, const struct error *error)
 {
 	http_reply_error(request, error);
-}
-
-/* The sandbox of the path. */
-static struct sandbox *find(struct api *api, const struct http_request *request, struct error *error)
-{
-	char id[PART_MAX];
-
-	api_path_part(request, 2, id, sizeof id);
-	return sandboxes_find(api->sandboxes, id, error);
 }
 
 /* The one parameter of the query, wait: 0 or -1 with *error set. */
@@ -204,7 +195,7 @@ void api_sandboxes_get(struct api *api, struct http_request *request)
 void api_sandbox_get(struct api *api, struct http_request *request)
 {
 	struct error error;
-	struct sandbox *sandbox = find(api, request, &error);
+	struct sandbox *sandbox = api_find_sandbox(api, request, &error);
 
 	if (sandbox)
 		http_reply_json(request, 200, sandbox_to_json(sandbox));
@@ -219,7 +210,7 @@ static void ask(struct api *api, struct http_request *request, enum sandbox_verb
 	struct error error;
 	bool wait;
 
-	if (parse_wait(request, &wait, &error) || !(sandbox = find(api, request, &error)) ||
+	if (parse_wait(request, &wait, &error) || !(sandbox = api_find_sandbox(api, request, &error)) ||
 		sandbox_ask(sandbox, verb, reason, &error))
 		refuse(request, &error);
 	else

@@ -478,7 +478,7 @@ int client_upgrade(struct client *client, const char *path, const json_t *reques
 	int r;
 
 	answer_init(&answer);
-	r = send_request(client, "POST", path, request, true, error);
+	r = send_request(client, request ? "POST" : "GET", path, request, true, error);
 	if (r == 0)
 		r = receive_answer(client, &answer, error);
 	if (r == 0 && (answer.parser.status_code != 101 || !answer.parser.upgrade || !answer.upgraded)) {

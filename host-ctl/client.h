@@ -68,9 +68,9 @@ int client_call(struct client *client, const char *method, const char *path, con
 	int *status, json_t **answer, struct client_error *error);
 
 /*
- * POSTs request to path and asks for CLIENT_UPGRADE. 0 when the daemon switched: from there on the
- * connection carries frames, the first of which may be in the client's buffer already. An answer other than
- * 101 is a failure.
+ * POSTs request to path (NULL: GETs it) and asks for CLIENT_UPGRADE. 0 when the daemon switched: from there
+ * on the connection carries frames, the first of which may be in the client's buffer already. An answer other
+ * than 101 is a failure.
  */
 int client_upgrade(
 	struct client *client, const char *path, const json_t *request, struct client_error *error);

@@ -25,6 +25,12 @@ const char *run_result_name(const struct run_result *result)
 	return result->error.kind ? error_code(result->error.kind) : kinds[result->exit.kind].name;
 }
 
+void run_result_count(const struct run_result *result, struct metrics *metrics)
+{
+	if (!result->error.kind)
+		metrics->results[kinds[result->exit.kind].counter]++;
+}
+
 /* --- the end --- */
 
 /* One line a run: the record of who ran what where and how it ended. */
@@ -49,9 +55,7 @@ static void count(struct run *run, const struct run_result *result)
 {
 	struct metrics *metrics = run->metrics;
 
-	/* Errors are counted where they are answered. */
-	if (!result->error.kind)
-		metrics->results[kinds[result->exit.kind].counter]++;
+	run_result_count(result, metrics);
 	if (run->first_byte_ns && run->origin.pool)
 		metrics_observe(&run->origin.pool->first_byte, result->first_byte_us * CLOCK_NS_PER_US);
 	metrics_observe(&metrics->run, result->total_us * CLOCK_NS_PER_US);

@@ -86,6 +86,8 @@ int run_input(struct run *run, const struct frame *frame, const char **why);
 /* The client left, or broke the protocol: the VM is ended, and done is not called. why: for the log. */
 void run_cancel(struct run *run, const char *why);
 
+/* Counts one that is no error: those are counted where they are answered. */
+void run_result_count(const struct run_result *result, struct metrics *metrics);
 /* "exited", "timed_out", ... or the error's code. */
 const char *run_result_name(const struct run_result *result);
 

@@ -2,6 +2,7 @@
 #include "host-ctl/run_output.h"
 #include "host-ctl/text.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,6 +12,12 @@ void run_output_finish(struct run_output *output)
 {
 	free(output->bytes);
 	*output = (struct run_output){0};
+}
+
+void run_output_drop(struct run_output *output)
+{
+	free(output->bytes);
+	*output = (struct run_output){.total = output->total};
 }
 
 static void grow(struct run_output *output, size_t needed)
@@ -69,6 +76,40 @@ void run_output_add(struct run_output *output, const void *data, size_t length)
 	}
 	if (length > part && output->length == HELD_MAX)
 		overwrite(output, bytes + part, length - part);
+}
+
+uint64_t run_output_oldest(const struct run_output *output)
+{
+	if (output->total == output->length)
+		return 0;
+	return output->length == HELD_MAX ? output->total - RUN_OUTPUT_TAIL : output->total;
+}
+
+ptrdiff_t run_output_peek(const struct run_output *output, uint64_t offset, const uint8_t **bytes)
+{
+	uint64_t oldest = run_output_oldest(output), into;
+	size_t at, end;
+
+	if (offset > output->total)
+		return -EINVAL;
+	if (offset == output->total)
+		return 0;
+	if (output->total == output->length) {
+		*bytes = output->bytes + offset;
+		return (ptrdiff_t)(output->length - offset);
+	}
+	if (offset < oldest) {
+		if (offset >= RUN_OUTPUT_HEAD || output->length < HELD_MAX)
+			return -ENODATA;
+		*bytes = output->bytes + offset;
+		return (ptrdiff_t)(RUN_OUTPUT_HEAD - offset);
+	}
+	/* The ring: its oldest byte stands at output->ring. */
+	into = offset - oldest;
+	at = (output->ring + (size_t)into) % RUN_OUTPUT_TAIL;
+	end = at < output->ring ? output->ring : RUN_OUTPUT_TAIL;
+	*bytes = output->bytes + RUN_OUTPUT_HEAD + at;
+	return (ptrdiff_t)(end - at);
 }
 
 /* Turns the ring so that the tail's oldest byte stands right after the head. 0, or -1 without memory. */

@@ -23,8 +23,17 @@ struct run_output {
 };
 
 void run_output_finish(struct run_output *output);
+/* Nothing is held any more; the total stays. */
+void run_output_drop(struct run_output *output);
 /* Keeps what fits; without memory the bytes count as dropped. */
 void run_output_add(struct run_output *output, const void *data, size_t length);
+/*
+ * Bytes that are held from that offset on, in *bytes until the next call that changes it: how many, as far as
+ * they stand in one piece; 0 at the end; -ENODATA: they were dropped; -EINVAL: beyond the end.
+ */
+ptrdiff_t run_output_peek(const struct run_output *output, uint64_t offset, const uint8_t **bytes);
+/* The first offset from which on nothing is missing. */
+uint64_t run_output_oldest(const struct run_output *output);
 /*
  * {"data": text} or {"data_b64": ...} when the bytes are not UTF-8, "bytes": written, "dropped": not held,
  * and with a gap "head_bytes": where in the data it is. written: what the guest says that the command wrote,

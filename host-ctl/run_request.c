@@ -12,12 +12,16 @@ struct parser {
 	struct agent_new fixed;
 	size_t at, room; /* strings written; bytes there are for them */
 	json_t *root;
-	bool upgraded;
+	enum run_form form;
 	struct error *error;
 };
 
 static const char *const fields[] = {"argv", "argv_b64", "env", "env_b64", "cwd", "user", "stdin",
 	"stdin_b64", "stdin_stream", "timeout_ms", "memory_max", "pids_max", "template", NULL};
+static const char *const command_fields[] = {"argv", "argv_b64", "env", "env_b64", "cwd", "user", "stdin",
+	"stdin_b64", "stdin_stream", "timeout_ms", "memory_max", "pids_max", "tty", "on_detach", "wake",
+	NULL};
+static const char *const tty_fields[] = {"rows", "cols", NULL};
 
 static int refuse_both(struct parser *parser, const char *one, const char *other)
 {
@@ -232,7 +236,7 @@ static int parse_input(struct parser *parser)
 	if (stream && !json_is_boolean(stream))
 		return error_set(parser->error, ERROR_INVALID, "stdin_stream is not true or false");
 	if (json_is_true(stream)) {
-		if (!parser->upgraded)
+		if (parser->form == RUN_PLAIN)
 			return error_set(parser->error, ERROR_INVALID,
 				"stdin_stream needs the upgraded form (Upgrade: tinderbox-frames)");
 		if (plain || coded)
@@ -261,6 +265,25 @@ static int parse_number(
 		return error_set(parser->error, ERROR_INVALID, "%s is not a whole number from %llu to %llu",
 			field, (unsigned long long)minimum, (unsigned long long)maximum);
 	*number = (uint64_t)json_integer_value(value);
+	return 0;
+}
+
+static int parse_terminal(struct parser *parser)
+{
+	json_t *tty = json_object_get(parser->root, "tty");
+	unsigned int rows, cols;
+
+	if (!tty)
+		return 0;
+	if (!json_is_object(tty))
+		return error_set(parser->error, ERROR_INVALID, "tty is not an object of rows and cols");
+	if (api_body_check_fields(tty, tty_fields, parser->error) ||
+		api_body_number(tty, "rows", 1, RUN_TTY_MAX, &rows, parser->error) ||
+		api_body_number(tty, "cols", 1, RUN_TTY_MAX, &cols, parser->error))
+		return -1;
+	parser->request->has_terminal = true;
+	parser->fixed.rows = (uint16_t)rows;
+	parser->fixed.cols = (uint16_t)cols;
 	return 0;
 }
 
@@ -295,38 +318,57 @@ static int parse_fields(struct parser *parser)
 {
 	struct run_request *request = parser->request;
 
-	if (refuse_both(parser, "argv", "argv_b64") || refuse_both(parser, "env", "env_b64") ||
+	const char *const *known = parser->form == RUN_COMMAND ? command_fields : fields;
+
+	if (api_body_check_fields(parser->root, known, parser->error) ||
+		refuse_both(parser, "argv", "argv_b64") || refuse_both(parser, "env", "env_b64") ||
 		refuse_both(parser, "stdin", "stdin_b64") || parse_argv(parser) || parse_env(parser) ||
 		parse_text(parser, "cwd", RUN_CWD_MAX, true) ||
 		parse_text(parser, "user", RUN_USER_MAX, false) || parse_input(parser) ||
-		parse_numbers(parser) || parse_template(parser))
+		parse_terminal(parser) || parse_numbers(parser) || parse_template(parser))
 		return -1;
 	parser->fixed.session = RUN_SESSION;
-	parser->fixed.flags = request->has_input ? AGENT_NEW_STDIN : 0;
+	parser->fixed.flags =
+		(request->has_input ? AGENT_NEW_STDIN : 0u) | (request->has_terminal ? AGENT_NEW_TTY : 0u);
 	parser->fixed.strings_length = (uint32_t)parser->at;
 	memcpy(request->payload, &parser->fixed, sizeof parser->fixed);
 	request->payload_length = sizeof parser->fixed + parser->at;
 	return 0;
 }
 
-int run_request_parse(
-	struct run_request *request, const char *body, size_t length, bool upgraded, struct error *error)
+int run_request_take(
+	struct run_request *request, json_t *root, size_t room, enum run_form form, struct error *error)
 {
-	struct parser parser = {.request = request, .upgraded = upgraded, .error = error};
+	struct parser parser = {.request = request, .root = root, .form = form, .error = error};
 	int status;
 
 	*request = (struct run_request){0};
-	parser.root = api_body_load(body, length, fields, error);
-	if (!parser.root)
-		return -1;
-	/* No string is longer here than in the JSON, quotes for its NUL included; cwd and user may be absent.
-	 */
-	parser.room = length + 2 < AGENT_STRINGS_MAX ? length + 2 : AGENT_STRINGS_MAX;
+	/* Its NULs included; cwd and user may be absent. */
+	parser.room = room + 2 < AGENT_STRINGS_MAX ? room + 2 : AGENT_STRINGS_MAX;
 	request->payload = calloc(1, sizeof parser.fixed + parser.room);
 	status = request->payload ? parse_fields(&parser) : error_set(error, ERROR_INTERNAL, "out of memory");
-	json_decref(parser.root);
 	if (status)
 		run_request_finish(request);
+	return status;
+}
+
+json_t *run_request_load(const char *body, size_t length, struct error *error)
+{
+	return api_body_load(body, length, NULL, error);
+}
+
+int run_request_parse(
+	struct run_request *request, const char *body, size_t length, bool upgraded, struct error *error)
+{
+	json_t *root = run_request_load(body, length, error);
+	int status;
+
+	*request = (struct run_request){0};
+	if (!root)
+		return -1;
+	/* No string is longer here than in the JSON, quotes for its NUL included. */
+	status = run_request_take(request, root, length, upgraded ? RUN_UPGRADED : RUN_PLAIN, error);
+	json_decref(root);
 	return status;
 }
 

@@ -8,6 +8,7 @@
 
 #include "common/proto_guest.h"
 #include "host-ctl/error.h"
+#include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -19,10 +20,14 @@ enum {
 	RUN_CWD_MAX = 4096,
 	RUN_MEMORY_MIN = 64 * 1024,
 	RUN_PIDS_MAX = 4 * 1024 * 1024,
-	RUN_NAME_MAX = 128, /* of argv[0] in the log */
+	RUN_TTY_MAX = 65535, /* rows, and columns */
+	RUN_NAME_MAX = 128,  /* of argv[0] in the log */
 	RUN_TEMPLATE_MAX = 64,
 	RUN_SESSION = 1, /* the id of a pool VM's only session */
 };
+
+/* Which body it is of: POST /v1/run, plain or upgraded; or of a command in a sandbox. */
+enum run_form { RUN_PLAIN, RUN_UPGRADED, RUN_COMMAND };
 
 struct run_request {
 	uint8_t *payload; /* of the NEW frame: struct agent_new and its strings */
@@ -43,6 +48,12 @@ struct run_request {
  */
 int run_request_parse(
 	struct run_request *request, const char *body, size_t length, bool upgraded, struct error *error);
+/* The JSON object of a body, the caller's; NULL with *error set, ERROR_INVALID. */
+json_t *run_request_load(const char *body, size_t length, struct error *error);
+/* The same as run_request_parse of such an object. room: bytes that its strings take, a NUL each included, or
+ * more. The fields on_detach and wake of a command are its owner's to read. */
+int run_request_take(
+	struct run_request *request, json_t *root, size_t room, enum run_form form, struct error *error);
 /* Takes a zeroed one too. */
 void run_request_finish(struct run_request *request);
 

@@ -3,6 +3,7 @@
 #include "common/io.h"
 #include "common/log.h"
 #include "host-ctl/clock.h"
+#include "host-ctl/commands.h"
 #include "host-ctl/journal_sandboxes.h"
 #include "host-ctl/sandbox_record.h"
 #include "host-ctl/sandboxes_private.h"
@@ -75,7 +76,10 @@ static void time_is_up(struct sandbox *sandbox, enum sandbox_clock clock)
 		sandbox_fail(sandbox, "the vmm did not answer in time");
 		return;
 	default:
-		sandboxes_forget(sandbox);
+		if (sandbox->users)
+			set_clock(sandbox, SANDBOX_CLOCK_KEEP, sandbox->all->config.keep_ms);
+		else
+			sandboxes_forget(sandbox);
 	}
 }
 
@@ -192,6 +196,7 @@ static void vm_ended(void *context)
 
 	fd_close(&sandbox->stream);
 	snprintf(reason, sizeof reason, "its VM ended: %s", vm_cause(sandbox->vm));
+	sandbox->failed_by_host = sandbox->failed_by_host || sandbox->vm->killed;
 	if (sandbox->state != SANDBOX_DELETING && sandbox->state != SANDBOX_FAILED)
 		move(sandbox, SANDBOX_FAILED, reason);
 }
@@ -356,6 +361,7 @@ void sandbox_fail(struct sandbox *sandbox, const char *reason)
 	if (!sandbox->vm || !sandbox_state_may_go(sandbox->state, SANDBOX_FAILED))
 		return;
 	fd_close(&sandbox->stream);
+	sandbox->failed_by_host = true;
 	vm_end(sandbox->vm, reason);
 	move(sandbox, SANDBOX_FAILED, reason);
 }
@@ -388,6 +394,7 @@ static struct sandbox *make(struct sandboxes *all, uid_t uid)
 	sandbox->all = all;
 	sandbox->uid = uid;
 	sandbox->stream = -1;
+	sandbox->last_session = SANDBOX_SESSION_FIRST;
 	sandbox->created_ms = clock_read(CLOCK_REALTIME) / CLOCK_NS_PER_MS;
 	sandbox->claim.granted = granted;
 	sandbox->claim.refused = refused;
@@ -404,6 +411,7 @@ void sandbox_destroy(struct sandbox *sandbox)
 	sandbox_record_forget(sandbox);
 	if (sandbox->pool)
 		pool_cancel(sandbox->pool, &sandbox->claim);
+	commands_destroy(sandbox);
 	loop_remove(sandbox->timer);
 	fd_close(&sandbox->stream);
 	sandbox_spec_finish(&sandbox->spec);
@@ -477,6 +485,8 @@ int sandbox_restore(
 	memcpy(sandbox->vm_id, row->vm, sizeof sandbox->vm_id);
 	sandbox->created_ms = row->created_ms;
 	sandbox->recorded = true;
+	/* Its guest may still hold sessions of the earlier daemon, all of lower ids. */
+	sandbox->last_session = clock_read(CLOCK_REALTIME);
 	sandboxes_add(sandbox);
 	if (!vm) {
 		sandbox->verified = true;

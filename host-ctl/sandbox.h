@@ -21,8 +21,11 @@
 enum {
 	SANDBOX_ID_MAX = 24, /* "sb-" and 16 hexadecimal digits */
 	SANDBOX_PATIENCE_MS = 10 * 1000,
+	/* Ids of its sessions are above: those below are of rehearsals, and of a template's preparation. */
+	SANDBOX_SESSION_FIRST = 1 << 20,
 };
 
+struct command;
 struct journal_sandbox;
 struct sandbox;
 struct sandboxes;
@@ -65,8 +68,12 @@ struct sandbox {
 	struct vm_request request;
 	struct sandbox_watcher *watchers;
 	struct loop_source *timer;
-	uint64_t due_ns[SANDBOX_CLOCK_COUNT]; /* CLOCK_MONOTONIC; 0: never */
-	unsigned int users;		      /* of sandbox_hold */
+	uint64_t due_ns[SANDBOX_CLOCK_COUNT];	 /* CLOCK_MONOTONIC; 0: never */
+	unsigned int users;			 /* of sandbox_hold */
+	bool failed_by_host;			 /* FAILED by sandbox_fail */
+	struct command *commands, *last_command; /* the oldest first (commands.h) */
+	unsigned int command_count, running;
+	uint64_t last_session; /* the id of the last one in its guest */
 	/* What its row has (sandbox_record.h). */
 	uint64_t start_ticks;
 	unsigned int slot;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "host-ctl/sandboxes.h"
+#include "host-ctl/events.h"
 #include "host-ctl/sandbox_record.h"
 #include "host-ctl/sandboxes_private.h"
 
@@ -62,6 +63,7 @@ void sandboxes_changed(struct sandbox *sandbox, enum sandbox_state before)
 {
 	if (sandbox->state != before)
 		sandbox_record_state(sandbox);
+	events_tell_sandbox(sandbox->all->config.events, sandbox, before);
 }
 
 /* The oldest in that state of which no VM is left. */

@@ -14,9 +14,13 @@
 
 enum { SANDBOXES_MAX = 1024 };
 
+struct events;
+
 struct sandboxes_config {
 	struct loop *loop;
 	struct templates *templates;
+	struct metrics *metrics;
+	struct events *events;
 	uint64_t keep_ms;
 	struct journal_queue *journal;	   /* NULL: there is none... */
 	const struct error *journal_error; /* ...for this reason */

@@ -11,6 +11,7 @@ struct sandboxes {
 	unsigned int count;
 	struct operation *operations; /* the newest first */
 	unsigned int operation_count;
+	uint64_t output_bytes; /* held of commands that have ended */
 };
 
 /* To the registry, and out of it with its memory. */

@@ -175,10 +175,12 @@ static int open_journal(struct serve *serve, struct error *error)
 	return 0;
 }
 
-static struct sandboxes *make_sandboxes(const struct serve *serve)
+static struct sandboxes *make_sandboxes(struct serve *serve)
 {
 	const struct sandboxes_config config = {.loop = serve->loop,
 		.templates = serve->api.templates,
+		.metrics = serve->api.metrics,
+		.events = &serve->api.events,
 		.keep_ms = serve->options.keep_ms,
 		.journal = serve->api.journal,
 		.journal_error = &serve->api.journal_error};

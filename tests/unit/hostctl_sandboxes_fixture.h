@@ -23,13 +23,13 @@ static inline void create_sandbox(const struct daemon *daemon, const char *body,
 static inline void call_sandbox(const struct daemon *daemon, const char *method, const char *id,
 	const char *rest, const char *body, struct answer *answer)
 {
-	char path[SANDBOX_PATH_MAX];
+	char path[SANDBOX_PATH_MAX + 64];
 
-	snprintf(path, sizeof path, "/v1/sandboxes/%s%s", id, rest);
+	snprintf(path, sizeof path, "/v1/sandboxes/%.40s%s", id, rest);
 	call(daemon, method, path, body, answer);
 }
 
-static inline void expect_refused(struct answer *answer, int status, const char *code, const char *message)
+static inline void expect_refusal_in(struct answer *answer, int status, const char *code, const char *message)
 {
 	assert_int_equal(answer->status, status);
 	assert_string_equal(error_member(answer, "code"), code);
@@ -43,7 +43,7 @@ static inline void expect_refusal_of(const struct daemon *daemon, const char *me
 	struct answer answer;
 
 	call_sandbox(daemon, method, id, rest, body, &answer);
-	expect_refused(&answer, status, code, message);
+	expect_refusal_in(&answer, status, code, message);
 }
 
 /* Waits until it is in that state. */

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Between command.c (life and readers) and command_run.c (what happens while it runs). */
+#ifndef HOST_CTL_COMMAND_PRIVATE_H
+#define HOST_CTL_COMMAND_PRIVATE_H
+
+#include "host-ctl/command.h"
+
+/* Its result is there, but for times and places. Any state but ENDED. */
+void command_end(struct command *command, const struct run_result *result);
+/* The same, for an error. */
+void command_fail(struct command *command, enum error_kind kind, const char *message, const char *cause);
+
+/* A READY sandbox: to CONNECTING, and on. */
+void command_connect(struct command *command);
+/* Its clock: in that phase from now on. */
+void command_set_phase(struct command *command, enum command_phase phase, uint64_t milliseconds);
+/* The time of the phase is over. */
+void command_time_is_up(struct command *command);
+/* The sandbox went into another state. */
+void command_sandbox_changed(struct command *command);
+/* A stream to the agent came, or did not. */
+void command_stream_replied(struct command *command, int status, int fd);
+
+#endif

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "host-ctl/commands.h"
+#include "host-ctl/clock.h"
+#include "host-ctl/sandboxes_private.h"
+
+#include <string.h>
+
+struct command *commands_find(const struct sandbox *sandbox, const char *id, struct error *error)
+{
+	struct command *command = sandbox->commands;
+
+	while (command && strcmp(command->id, id) != 0)
+		command = command->next;
+	if (!command)
+		error_set(error, ERROR_NOT_FOUND, "sandbox %s has no command %.64s", sandbox->id, id);
+	return command;
+}
+
+struct command *commands_find_token(const struct sandboxes *sandboxes, const char *token)
+{
+	for (struct sandbox *sandbox = sandboxes->first; sandbox; sandbox = sandbox->next)
+		for (struct command *command = sandbox->commands; command; command = command->next)
+			if (command_token_check(&command->token, token) != TOKEN_WRONG)
+				return command;
+	return NULL;
+}
+
+json_t *commands_to_json(const struct sandbox *sandbox)
+{
+	json_t *list = json_array();
+
+	for (struct command *command = sandbox->commands; command; command = command->next)
+		json_array_append_new(list, command_to_json(command));
+	return json_pack("{s:o}", "commands", list);
+}
+
+static bool is_stale(const struct command *command)
+{
+	return command->state == COMMAND_CREATED && clock_now() > command->token.expires_ns;
+}
+
+int commands_make_room(struct sandbox *sandbox, struct error *error)
+{
+	struct command *command = sandbox->commands;
+
+	if (sandbox->command_count < COMMANDS_MAX)
+		return 0;
+	while (command && (command->state != COMMAND_ENDED || command->holders))
+		command = command->next;
+	for (struct command *other = sandbox->commands; other && !command; other = other->next)
+		if (is_stale(other))
+			command = other;
+	if (!command)
+		return error_set(error, ERROR_EXHAUSTED, "sandbox %s has %d commands that have not ended",
+			sandbox->id, COMMANDS_MAX);
+	command_destroy(command);
+	return 0;
+}
+
+void commands_add(struct command *command)
+{
+	struct sandbox *sandbox = command->sandbox;
+
+	command->previous = sandbox->last_command;
+	*(sandbox->last_command ? &sandbox->last_command->next : &sandbox->commands) = command;
+	sandbox->last_command = command;
+	sandbox->command_count++;
+}
+
+static uint64_t held(const struct command *command)
+{
+	return command->output[0].capacity + command->output[1].capacity;
+}
+
+void commands_remove(struct command *command)
+{
+	struct sandbox *sandbox = command->sandbox;
+
+	*(command->previous ? &command->previous->next : &sandbox->commands) = command->next;
+	*(command->next ? &command->next->previous : &sandbox->last_command) = command->previous;
+	sandbox->command_count--;
+	if (command->state == COMMAND_ENDED)
+		sandbox->all->output_bytes -= held(command);
+}
+
+static struct command *find_oldest_output(const struct sandboxes *all)
+{
+	struct command *oldest = NULL;
+
+	for (struct sandbox *sandbox = all->first; sandbox; sandbox = sandbox->next)
+		for (struct command *command = sandbox->commands; command; command = command->next)
+			if (command->state == COMMAND_ENDED && held(command) &&
+				(!oldest || command->ended_ms < oldest->ended_ms))
+				oldest = command;
+	return oldest;
+}
+
+void commands_note_ended(struct command *command)
+{
+	struct sandboxes *all = command->sandbox->all;
+	struct command *oldest;
+
+	all->output_bytes += held(command);
+	while (all->output_bytes > COMMANDS_OUTPUT_MAX && (oldest = find_oldest_output(all))) {
+		all->output_bytes -= held(oldest);
+		oldest->discarded = true;
+		run_output_drop(&oldest->output[0]);
+		run_output_drop(&oldest->output[1]);
+	}
+}
+
+void commands_destroy(struct sandbox *sandbox)
+{
+	while (sandbox->commands)
+		command_destroy(sandbox->commands);
+}

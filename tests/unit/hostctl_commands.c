@@ -1,0 +1,478 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Commands in the sandboxes of a whole daemon with a vmm that plays its guests: the plain form. */
+#include "tests/unit/hostctl_sandboxes_fixture.h"
+
+static char *const pool_of_one[] = {"--pool", "1", NULL};
+
+static void run_in(const struct daemon *daemon, const char *id, const char *body, struct answer *answer)
+{
+	call_sandbox(daemon, "POST", id, "/run", body, answer);
+}
+
+static void expect_run(const struct daemon *daemon, const char *id, const char *body, const char *result)
+{
+	struct answer answer;
+
+	run_in(daemon, id, body, &answer);
+	assert_int_equal(answer.status, 200);
+	assert_string_equal(member(&answer, "result"), result);
+	assert_string_equal(json_string_value(json_object_get(answer.json, "sandbox")), id);
+	answer_finish(&answer);
+}
+
+/* One that was created but not started: its id, and its token unless NULL. */
+static void create_command(
+	const struct daemon *daemon, const char *id, const char *body, char command[32], char token[80])
+{
+	struct answer answer;
+
+	call_sandbox(daemon, "POST", id, "/commands", body, &answer);
+	assert_int_equal(answer.status, 201);
+	snprintf(command, 32, "%s", json_string_value(json_object_get(answer.json, "id")));
+	if (token)
+		snprintf(token, 80, "%s", json_string_value(json_object_get(answer.json, "attach_token")));
+	answer_finish(&answer);
+}
+
+static void call_command(const struct daemon *daemon, const char *method, const char *id, const char *command,
+	const char *rest, const char *body, struct answer *answer)
+{
+	char path[SANDBOX_PATH_MAX];
+
+	snprintf(path, sizeof path, "/commands/%s%s", command, rest);
+	call_sandbox(daemon, method, id, path, body, answer);
+}
+
+static void test_many_runs_in_one_vm(void **state)
+{
+	enum { RUNS = 200 };
+	struct daemon daemon;
+	struct answer answer;
+	char id[32];
+
+	(void)state;
+	daemon_start(&daemon, "boot", pool_of_one);
+	create_sandbox(&daemon, "{}", id);
+	for (int i = 0; i < RUNS; i++)
+		expect_run(&daemon, id, "{\"argv\":[\"exit\",\"3\"]}", "{\"kind\":\"exited\",\"code\":3}");
+	run_in(&daemon, id, "{\"argv\":[\"echo\",\"a\",\"b\"]}", &answer);
+	assert_string_equal(member(&answer, "stdout"), "{\"data\":\"a b\\n\",\"bytes\":4,\"dropped\":0}");
+	answer_finish(&answer);
+	run_in(&daemon, id, "{\"argv\":[\"cat\"],\"stdin\":\"given\"}", &answer);
+	assert_string_equal(member(&answer, "stdout"), "{\"data\":\"given\",\"bytes\":5,\"dropped\":0}");
+	answer_finish(&answer);
+	call_sandbox(&daemon, "GET", id, "/commands", NULL, &answer);
+	assert_int_equal(json_array_size(json_object_get(answer.json, "commands")), RUNS + 2);
+	answer_finish(&answer);
+	assert_int_equal(pool_number(&daemon, "busy"), 1);
+	daemon_stop(&daemon);
+}
+
+static void test_ends_of_a_command(void **state)
+{
+	static const struct {
+		const char *body, *result;
+	} cases[] = {
+		{"{\"argv\":[\"signal\",\"9\"]}", "{\"kind\":\"signalled\",\"signal\":9,\"core\":false}"},
+		{"{\"argv\":[\"oom\"]}", "{\"kind\":\"out_of_memory\"}"},
+		{"{\"argv\":[\"timeout\"],\"timeout_ms\":1000}", "{\"kind\":\"timed_out\",\"by\":\"guest\"}"},
+		{"{\"argv\":[\"no-such-command\"]}",
+			"{\"kind\":\"failed_to_start\",\"errno\":2,\"error\":\"No such file or directory\","
+			"\"step\":\"exec\"}"},
+		/* The guest does not keep the deadline, but ends the session when it is told to. */
+		{"{\"argv\":[\"started-sleep\"],\"timeout_ms\":1}",
+			"{\"kind\":\"timed_out\",\"by\":\"host\"}"},
+	};
+	struct daemon daemon;
+	struct answer answer;
+	char id[32];
+
+	(void)state;
+	daemon_start(&daemon, "boot", pool_of_one);
+	create_sandbox(&daemon, "{}", id);
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+		expect_run(&daemon, id, cases[i].body, cases[i].result);
+	run_in(&daemon, id, "{\"argv\":[\"refuse\"]}", &answer);
+	expect_refusal_in(&answer, 502, "attach_failed", "the guest refused the command: not now");
+	await_state(&daemon, id, "ready");
+	daemon_stop(&daemon);
+}
+
+/* Each ends the sandbox, with the reason; the command is told what it is told in a run. */
+static void test_guests_that_misbehave(void **state)
+{
+	static const struct {
+		const char *body, *code, *message, *reason;
+	} cases[] = {
+		{"{\"argv\":[\"bad-offset\"]}", "incomplete",
+			"no result: the guest broke the agent protocol (output at a wrong offset); its VM "
+			"was destroyed",
+			"its guest broke the agent protocol: output at a wrong offset"},
+		{"{\"argv\":[\"bad-type\"]}", "incomplete",
+			"no result: the guest broke the agent protocol (a frame of a type that has no place "
+			"in a session); its VM was destroyed",
+			"its guest broke the agent protocol: a frame of a type that has no place in a "
+			"session"},
+		{"{\"argv\":[\"bad-started\"]}", "incomplete",
+			"no result: the guest broke the agent protocol (STARTED of another session); its VM "
+			"was destroyed",
+			"its guest broke the agent protocol: STARTED of another session"},
+		{"{\"argv\":[\"panic\"]}", "guest_lost", NULL,
+			"its VM ended: the guest's kernel panicked: pvpanic"},
+		{"{\"argv\":[\"die\",\"5\"]}", "guest_lost", NULL, "its VM ended: the guest triple-faulted"},
+		/* A guest that answers nothing at all; at its deadline, the host ends it. */
+		{"{\"argv\":[\"bad-hang\"],\"timeout_ms\":1}", NULL, NULL,
+			"its agent did not end a command that was killed"},
+	};
+	struct daemon daemon;
+	struct answer answer;
+	char id[32], message[256];
+
+	(void)state;
+	daemon_start(&daemon, "boot", pool_of_one);
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		create_sandbox(&daemon, "{}", id);
+		run_in(&daemon, id, cases[i].body, &answer);
+		if (cases[i].code) {
+			snprintf(message, sizeof message, "no result: sandbox %s is failed: %s", id,
+				cases[i].reason);
+			expect_refusal_in(
+				&answer, 502, cases[i].code, cases[i].message ? cases[i].message : message);
+		} else {
+			assert_string_equal(
+				member(&answer, "result"), "{\"kind\":\"timed_out\",\"by\":\"host\"}");
+			answer_finish(&answer);
+		}
+		await_state(&daemon, id, "failed");
+		expect_reason(&daemon, id, cases[i].reason);
+		snprintf(message, sizeof message, "sandbox %s is failed, and cannot be given commands", id);
+		expect_refusal_of(
+			&daemon, "POST", id, "/run", "{\"argv\":[\"x\"]}", 409, "conflict", message);
+		delete_sandbox(&daemon, id);
+	}
+	await_pool(&daemon, "busy", 0);
+	daemon_stop(&daemon);
+}
+
+/* The stream ends, the VM does not: the command has no result, the sandbox goes on. */
+static void test_a_stream_that_ends(void **state)
+{
+	struct daemon daemon;
+	struct answer answer;
+	char id[32];
+
+	(void)state;
+	daemon_start(&daemon, "boot", pool_of_one);
+	create_sandbox(&daemon, "{}", id);
+	run_in(&daemon, id, "{\"argv\":[\"close\"]}", &answer);
+	expect_refusal_in(
+		&answer, 502, "incomplete", "no result: the guest ended the session's stream without one");
+	expect_run(&daemon, id, "{\"argv\":[\"exit\",\"0\"]}", "{\"kind\":\"exited\",\"code\":0}");
+	daemon_stop(&daemon);
+}
+
+static void test_no_stream_to_the_agent(void **state)
+{
+	struct daemon daemon;
+	struct answer answer;
+	char id[32];
+
+	(void)state;
+	daemon_start(&daemon, "boot later-refused", pool_of_one);
+	create_sandbox(&daemon, "{}", id);
+	expect_run(&daemon, id, "{\"argv\":[\"exit\",\"0\"]}", "{\"kind\":\"exited\",\"code\":0}");
+	run_in(&daemon, id, "{\"argv\":[\"exit\",\"0\"]}", &answer);
+	expect_refusal_in(
+		&answer, 502, "attach_failed", "no stream to the guest's agent: Connection refused");
+	await_state(&daemon, id, "ready");
+	daemon_stop(&daemon);
+	daemon_start(&daemon, "boot later-nothing", pool_of_one);
+	create_sandbox(&daemon, "{}", id);
+	expect_run(&daemon, id, "{\"argv\":[\"exit\",\"0\"]}", "{\"kind\":\"exited\",\"code\":0}");
+	run_in(&daemon, id, "{\"argv\":[\"exit\",\"0\"]}", &answer);
+	expect_refusal_in(&answer, 502, "attach_failed", "the guest's agent took no stream within 10 s");
+	await_state(&daemon, id, "ready");
+	daemon_stop(&daemon);
+}
+
+static void test_an_agent_that_says_nothing(void **state)
+{
+	struct daemon daemon;
+	struct answer answer;
+	char id[32];
+
+	(void)state;
+	daemon_start(&daemon, "boot", pool_of_one);
+	create_sandbox(&daemon, "{}", id);
+	run_in(&daemon, id, "{\"argv\":[\"sleep\"]}", &answer);
+	expect_refusal_in(&answer, 502, "incomplete",
+		"the guest did not answer the command within 10 s; its VM was destroyed. The command may "
+		"have run");
+	await_state(&daemon, id, "failed");
+	expect_reason(&daemon, id, "its agent did not answer a command");
+	daemon_stop(&daemon);
+}
+
+static void test_wake(void **state)
+{
+	struct daemon daemon;
+	struct answer answer;
+	char id[32], message[256];
+
+	(void)state;
+	daemon_start(&daemon, "boot", pool_of_one);
+	create_sandbox(&daemon, "{}", id);
+	call_sandbox(&daemon, "POST", id, "/pause", NULL, &answer);
+	answer_finish(&answer);
+	snprintf(message, sizeof message,
+		"sandbox %s is paused, and the command does not wake it: resume it first", id);
+	expect_refusal_of(&daemon, "POST", id, "/run", "{\"argv\":[\"exit\",\"0\"],\"wake\":false}", 409,
+		"conflict", message);
+	await_state(&daemon, id, "paused");
+	expect_run(&daemon, id, "{\"argv\":[\"exit\",\"0\"]}", "{\"kind\":\"exited\",\"code\":0}");
+	await_state(&daemon, id, "ready");
+	daemon_stop(&daemon);
+	daemon_start(&daemon, "boot resume-refused", pool_of_one);
+	create_sandbox(&daemon, "{}", id);
+	call_sandbox(&daemon, "POST", id, "/pause", NULL, &answer);
+	answer_finish(&answer);
+	run_in(&daemon, id, "{\"argv\":[\"exit\",\"0\"]}", &answer);
+	snprintf(message, sizeof message, "the vmm could not resume sandbox %s: Input/output error", id);
+	expect_refusal_in(&answer, 500, "internal", message);
+	daemon_stop(&daemon);
+}
+
+/* Who leaves a run has it killed, unless it is to be kept; the sandbox stays. */
+static void test_clients_that_leave(void **state)
+{
+	struct daemon daemon;
+	struct answer answer;
+	char id[32], path[SANDBOX_PATH_MAX];
+	int fd;
+
+	(void)state;
+	daemon_start(&daemon, "boot", pool_of_one);
+	create_sandbox(&daemon, "{}", id);
+	snprintf(path, sizeof path, "/v1/sandboxes/%s/run", id);
+	fd = client_open(&daemon);
+	client_request(fd, "POST", path, "", "{\"argv\":[\"started-sleep\"]}");
+	sleep_ms(100);
+	close(fd);
+	fd = client_open(&daemon);
+	client_request(fd, "POST", path, "", "{\"argv\":[\"started-sleep\"],\"on_detach\":\"keep\"}");
+	sleep_ms(100);
+	close(fd);
+	for (int waited = 0; waited < WAIT_MS; waited += POLL_MS) {
+		const json_t *list;
+
+		call_sandbox(&daemon, "GET", id, "/commands", NULL, &answer);
+		list = json_object_get(answer.json, "commands");
+		assert_int_equal(json_array_size(list), 2);
+		if (json_is_object(json_object_get(json_array_get(list, 0), "result")) &&
+			json_is_false(json_object_get(json_array_get(list, 1), "attached")))
+			break;
+		answer_finish(&answer);
+		sleep_ms(POLL_MS);
+	}
+	assert_string_equal(
+		json_string_value(json_object_get(
+			json_object_get(
+				json_array_get(json_object_get(answer.json, "commands"), 0), "result"),
+			"kind")),
+		"killed");
+	assert_string_equal(json_string_value(json_object_get(
+				    json_array_get(json_object_get(answer.json, "commands"), 1), "state")),
+		"running");
+	answer_finish(&answer);
+	await_state(&daemon, id, "ready");
+	daemon_stop(&daemon);
+}
+
+static void await_command(
+	const struct daemon *daemon, const char *id, const char *command, const char *wanted)
+{
+	char last[32] = "";
+
+	for (int waited = 0; waited < WAIT_MS && strcmp(last, wanted) != 0; waited += POLL_MS) {
+		struct answer answer;
+
+		call_command(daemon, "GET", id, command, "", NULL, &answer);
+		snprintf(last, sizeof last, "%s", json_string_value(json_object_get(answer.json, "state")));
+		answer_finish(&answer);
+		sleep_ms(strcmp(last, wanted) ? POLL_MS : 0);
+	}
+	assert_string_equal(last, wanted);
+}
+
+/* Starts one without a client that stays. */
+static void start_detached(const struct daemon *daemon, const char *id, const char *body, char command[32])
+{
+	struct stream stream;
+	char path[SANDBOX_PATH_MAX], head[2048];
+
+	snprintf(path, sizeof path, "/v1/sandboxes/%s/run", id);
+	assert_int_equal(open_stream_at(daemon, &stream, path, body, head), 101);
+	snprintf(command, 32, "%.20s", strstr(head, "Tinderbox-Command: ") + strlen("Tinderbox-Command: "));
+	expect(&stream, AGENT_STARTED);
+	close_stream(&stream);
+}
+
+static void test_kill_signal_stdin_output(void **state)
+{
+	struct daemon daemon;
+	struct answer answer;
+	char id[32], command[32];
+
+	(void)state;
+	daemon_start(&daemon, "boot", pool_of_one);
+	create_sandbox(&daemon, "{}", id);
+	start_detached(&daemon, id, "{\"argv\":[\"started-sleep\"],\"on_detach\":\"keep\"}", command);
+	call_command(&daemon, "POST", id, command, "/signal", "{\"signal\":15}", &answer);
+	assert_int_equal(answer.status, 200);
+	answer_finish(&answer);
+	await_command(&daemon, id, command, "ended");
+	call_command(&daemon, "GET", id, command, "", NULL, &answer);
+	assert_string_equal(
+		member(&answer, "result"), "{\"kind\":\"signalled\",\"signal\":15,\"core\":false}");
+	answer_finish(&answer);
+	call_command(&daemon, "POST", id, command, "/signal", "{\"signal\":15}", &answer);
+	assert_int_equal(answer.status, 409);
+	answer_finish(&answer);
+
+	start_detached(&daemon, id, "{\"argv\":[\"started-sleep\"],\"on_detach\":\"keep\"}", command);
+	call_command(&daemon, "DELETE", id, command, "", NULL, &answer);
+	assert_int_equal(answer.status, 409);
+	answer_finish(&answer);
+	call_command(&daemon, "POST", id, command, "/kill", NULL, &answer);
+	assert_int_equal(answer.status, 200);
+	answer_finish(&answer);
+	await_command(&daemon, id, command, "ended");
+	call_command(&daemon, "DELETE", id, command, "", NULL, &answer);
+	assert_int_equal(answer.status, 200);
+	answer_finish(&answer);
+
+	start_detached(
+		&daemon, id, "{\"argv\":[\"cat\"],\"stdin_stream\":true,\"on_detach\":\"keep\"}", command);
+	call_command(&daemon, "POST", id, command, "/stdin", "{\"data\":\"one \"}", &answer);
+	assert_int_equal(answer.status, 200);
+	answer_finish(&answer);
+	call_command(&daemon, "POST", id, command, "/stdin", "{\"data_b64\":\"dHdv\",\"eof\":true}", &answer);
+	assert_int_equal(answer.status, 200);
+	answer_finish(&answer);
+	await_command(&daemon, id, command, "ended");
+	call_command(&daemon, "GET", id, command, "/output?stream=stdout&offset=4", NULL, &answer);
+	assert_string_equal(answer.body,
+		"{\"data\":\"two\",\"offset\":4,\"next_offset\":7,\"bytes\":7,\"ended\":true}\n");
+	answer_finish(&answer);
+	call_command(&daemon, "GET", id, command, "/output?offset=8", NULL, &answer);
+	expect_refusal_in(&answer, 400, "invalid", "offset 8 is beyond the 7 bytes that were written");
+	call_command(&daemon, "GET", id, command, "/output?stream=x", NULL, &answer);
+	expect_refusal_in(&answer, 400, "invalid", "stream is stdout or stderr, not \"x\"");
+	call_command(&daemon, "GET", id, command, "/output?offset=-1", NULL, &answer);
+	expect_refusal_in(&answer, 400, "invalid", "offset is not a whole number: \"-1\"");
+	daemon_stop(&daemon);
+}
+
+/* Output and result outlive the sandbox. */
+static void test_output_of_a_deleted_sandbox(void **state)
+{
+	struct daemon daemon;
+	struct answer answer;
+	char id[32], command[32];
+
+	(void)state;
+	daemon_start(&daemon, "boot", pool_of_one);
+	create_sandbox(&daemon, "{}", id);
+	run_in(&daemon, id, "{\"argv\":[\"echo\",\"kept\"]}", &answer);
+	snprintf(command, sizeof command, "%s", json_string_value(json_object_get(answer.json, "command")));
+	answer_finish(&answer);
+	delete_sandbox(&daemon, id);
+	call_command(&daemon, "GET", id, command, "/output", NULL, &answer);
+	assert_string_equal(member(&answer, "data"), "\"kept\\n\"");
+	answer_finish(&answer);
+	call_command(&daemon, "GET", id, command, "", NULL, &answer);
+	assert_string_equal(member(&answer, "result"), "{\"kind\":\"exited\",\"code\":0}");
+	answer_finish(&answer);
+	daemon_stop(&daemon);
+}
+
+static void test_requests_that_are_refused(void **state)
+{
+	static const struct {
+		const char *body, *message;
+	} cases[] = {
+		{"{}", "argv is missing: name the command to run"},
+		{"{\"argv\":[\"x\"],\"template\":\"base\"}", "unknown field \"template\" in the request"},
+		{"{\"argv\":[\"x\"],\"tty\":1}", "tty is not an object of rows and cols"},
+		{"{\"argv\":[\"x\"],\"tty\":{\"rows\":24}}", "cols is not a whole number from 1 to 65535"},
+		{"{\"argv\":[\"x\"],\"tty\":{\"rows\":0,\"cols\":80}}",
+			"rows is not a whole number from 1 to 65535"},
+		{"{\"argv\":[\"x\"],\"wake\":1}", "wake is not true or false"},
+		{"{\"argv\":[\"x\"],\"on_detach\":\"stop\"}", "on_detach is not \"keep\" or \"kill\""},
+		{"{\"argv\":[\"x\"],\"env\":[]}", "env is not an object of strings"},
+		{"{\"argv\":[\"x\"],\"stdin_stream\":true}",
+			"stdin_stream needs the upgraded form (Upgrade: tinderbox-frames)"},
+	};
+	struct daemon daemon;
+	struct answer answer;
+	char id[32], message[128];
+
+	(void)state;
+	daemon_start(&daemon, "boot", pool_of_one);
+	create_sandbox(&daemon, "{\"env\":{\"A\":\"1\"}}", id);
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+		expect_refusal_of(
+			&daemon, "POST", id, "/run", cases[i].body, 400, "invalid", cases[i].message);
+	call_sandbox(&daemon, "GET", id, "/commands", NULL, &answer);
+	assert_string_equal(answer.body, "{\"commands\":[]}\n");
+	answer_finish(&answer);
+	snprintf(message, sizeof message, "sandbox %s has no command cmd-none", id);
+	expect_refusal_of(&daemon, "GET", id, "/commands/cmd-none", NULL, 404, "not_found", message);
+	daemon_stop(&daemon);
+}
+
+/* Created ones that nobody starts are bounded, and so is what runs. */
+static void test_bounds(void **state)
+{
+	enum { KNOWN = 256, RUNNING = 32 };
+	struct daemon daemon;
+	struct answer answer;
+	char id[32], command[32], message[128];
+
+	(void)state;
+	daemon_start(&daemon, "boot", pool_of_one);
+	create_sandbox(&daemon, "{}", id);
+	for (int i = 0; i < KNOWN; i++)
+		create_command(&daemon, id, "{\"argv\":[\"x\"]}", command, NULL);
+	call_sandbox(&daemon, "POST", id, "/commands", "{\"argv\":[\"x\"]}", &answer);
+	snprintf(message, sizeof message, "sandbox %s has %d commands that have not ended", id, KNOWN);
+	expect_refusal_in(&answer, 429, "exhausted", message);
+	delete_sandbox(&daemon, id);
+	create_sandbox(&daemon, "{}", id);
+	for (int i = 0; i < RUNNING; i++)
+		start_detached(&daemon, id, "{\"argv\":[\"started-sleep\"],\"on_detach\":\"keep\"}", command);
+	run_in(&daemon, id, "{\"argv\":[\"x\"]}", &answer);
+	snprintf(message, sizeof message, "%d commands run in sandbox %s: wait for some", RUNNING, id);
+	expect_refusal_in(&answer, 429, "exhausted", message);
+	daemon_stop(&daemon);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_many_runs_in_one_vm),
+		cmocka_unit_test(test_ends_of_a_command),
+		cmocka_unit_test(test_guests_that_misbehave),
+		cmocka_unit_test(test_a_stream_that_ends),
+		cmocka_unit_test(test_no_stream_to_the_agent),
+		cmocka_unit_test(test_an_agent_that_says_nothing),
+		cmocka_unit_test(test_wake),
+		cmocka_unit_test(test_clients_that_leave),
+		cmocka_unit_test(test_kill_signal_stdin_output),
+		cmocka_unit_test(test_output_of_a_deleted_sandbox),
+		cmocka_unit_test(test_requests_that_are_refused),
+		cmocka_unit_test(test_bounds),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,474 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Attaching to commands of a whole daemon's sandboxes: tokens, offsets, readers slow and gone. */
+#include "tests/unit/hostctl_sandboxes_fixture.h"
+
+#include "host-ctl/command_token.h"
+
+static char *const pool_of_one[] = {"--pool", "1", NULL};
+
+struct command {
+	char id[32], token[80];
+};
+
+static void take_token(struct answer *answer, struct command *command)
+{
+	assert_int_equal(answer->status, 201);
+	snprintf(command->id, sizeof command->id, "%s",
+		json_string_value(json_object_get(answer->json, "id")));
+	snprintf(command->token, sizeof command->token, "%s",
+		json_string_value(json_object_get(answer->json, "attach_token")));
+	assert_int_equal(strlen(command->token), 64);
+	answer_finish(answer);
+}
+
+static void create_command(
+	const struct daemon *daemon, const char *id, const char *body, struct command *command)
+{
+	struct answer answer;
+
+	call_sandbox(daemon, "POST", id, "/commands", body, &answer);
+	take_token(&answer, command);
+}
+
+static void renew_token(const struct daemon *daemon, const char *id, struct command *command)
+{
+	struct answer answer;
+	char rest[SANDBOX_PATH_MAX];
+
+	snprintf(rest, sizeof rest, "/commands/%s/token", command->id);
+	call_sandbox(daemon, "POST", id, rest, NULL, &answer);
+	take_token(&answer, command);
+}
+
+/* more: fields after the token's, such as ",\"stdout_offset\":3". The status. */
+static int attach(const struct daemon *daemon, const char *id, const struct command *command,
+	const char *more, struct stream *stream)
+{
+	char path[SANDBOX_PATH_MAX], body[256], head[2048];
+
+	snprintf(path, sizeof path, "/v1/sandboxes/%s/commands/%s/attach", id, command->id);
+	snprintf(body, sizeof body, "{\"token\":\"%s\"%s}", command->token, more);
+	return open_stream_at(daemon, stream, path, body, head);
+}
+
+/* One that is refused as plain HTTP. */
+static void expect_no_attach(const struct daemon *daemon, const char *id, const struct command *command,
+	const char *more, int status, const char *code, const char *message)
+{
+	char path[SANDBOX_PATH_MAX], body[256];
+	struct answer answer;
+	int fd = client_open(daemon);
+
+	snprintf(path, sizeof path, "/v1/sandboxes/%s/commands/%s/attach", id, command->id);
+	snprintf(body, sizeof body, "{\"token\":\"%s\"%s}", command->token, more);
+	client_request(fd, "POST", path, UPGRADE, body);
+	client_answer(fd, &answer);
+	close(fd);
+	expect_refusal_in(&answer, status, code, message);
+}
+
+static void expect_exit(struct stream *stream, int kind, int code)
+{
+	struct agent_exit ending;
+
+	expect(stream, AGENT_EXIT);
+	memcpy(&ending, stream->frame.payload, sizeof ending);
+	assert_int_equal(ending.kind, kind);
+	assert_int_equal(ending.code, code);
+	expect_end(stream);
+}
+
+static void test_attach_starts_it(void **state)
+{
+	struct daemon daemon;
+	struct answer answer;
+	struct command command;
+	struct stream stream;
+	char id[32], rest[SANDBOX_PATH_MAX];
+
+	(void)state;
+	daemon_start(&daemon, "boot", pool_of_one);
+	create_sandbox(&daemon, "{}", id);
+	create_command(&daemon, id, "{\"argv\":[\"both\"],\"tty\":{\"rows\":24,\"cols\":80}}", &command);
+	snprintf(rest, sizeof rest, "/commands/%s", command.id);
+	call_sandbox(&daemon, "GET", id, rest, NULL, &answer);
+	assert_string_equal(member(&answer, "state"), "\"created\"");
+	answer_finish(&answer);
+	assert_int_equal(attach(&daemon, id, &command, "", &stream), 101);
+	expect(&stream, AGENT_STARTED);
+	expect_output(&stream, AGENT_STDOUT, 0, "out\n");
+	expect_output(&stream, AGENT_STDERR, 0, "err\n");
+	expect_exit(&stream, AGENT_EXITED, 0);
+	/* Again, as often as it is asked for; and from an offset. */
+	renew_token(&daemon, id, &command);
+	assert_int_equal(
+		attach(&daemon, id, &command, ",\"stdout_offset\":2,\"stderr_offset\":4", &stream), 101);
+	expect(&stream, AGENT_STARTED);
+	expect_output(&stream, AGENT_STDOUT, 2, "t\n");
+	expect_exit(&stream, AGENT_EXITED, 0);
+	daemon_stop(&daemon);
+}
+
+static void test_tokens(void **state)
+{
+	struct command_token token = {.used = false}, other = {.used = false};
+	struct daemon daemon;
+	struct command first, second, mixed;
+	struct stream stream;
+	char id[32], message[256];
+
+	(void)state;
+	/* Alone: time cannot be turned in a daemon. */
+	assert_int_equal(command_token_check(&token, ""), TOKEN_WRONG);
+	assert_int_equal(command_token_make(&token, 60000), 0);
+	assert_int_equal(command_token_make(&other, 1), 0);
+	assert_int_equal(command_token_check(&token, token.text), TOKEN_GOOD);
+	assert_int_equal(command_token_check(&token, other.text), TOKEN_WRONG);
+	assert_int_equal(command_token_check(&token, ""), TOKEN_WRONG);
+	sleep_ms(5);
+	assert_int_equal(command_token_check(&other, other.text), TOKEN_EXPIRED);
+	token.used = true;
+	assert_int_equal(command_token_check(&token, token.text), TOKEN_USED);
+
+	daemon_start(&daemon, "boot", pool_of_one);
+	create_sandbox(&daemon, "{}", id);
+	create_command(&daemon, id, "{\"argv\":[\"exit\",\"0\"]}", &first);
+	create_command(&daemon, id, "{\"argv\":[\"exit\",\"0\"]}", &second);
+	mixed = first;
+	memcpy(mixed.token, second.token, sizeof mixed.token);
+	expect_no_attach(&daemon, id, &mixed, "", 403, "denied", "the token is that of another command");
+	memset(mixed.token, 'a', 64);
+	snprintf(message, sizeof message, "the token is not that of command %s", first.id);
+	expect_no_attach(&daemon, id, &mixed, "", 403, "denied", message);
+	/* None of it has cost the command its start. */
+	assert_int_equal(attach(&daemon, id, &first, "", &stream), 101);
+	expect(&stream, AGENT_STARTED);
+	expect_exit(&stream, AGENT_EXITED, 0);
+	snprintf(message, sizeof message, "the token was used before: /commands/%s/token makes another",
+		first.id);
+	expect_no_attach(&daemon, id, &first, "", 403, "denied", message);
+	mixed = second;
+	renew_token(&daemon, id, &second);
+	snprintf(message, sizeof message, "the token is not that of command %s", second.id);
+	expect_no_attach(&daemon, id, &mixed, "", 403, "denied", message);
+	daemon_stop(&daemon);
+}
+
+static void test_attachments_that_are_refused(void **state)
+{
+	struct daemon daemon;
+	struct answer answer;
+	struct command command;
+	char id[32], path[SANDBOX_PATH_MAX];
+
+	(void)state;
+	daemon_start(&daemon, "boot", pool_of_one);
+	create_sandbox(&daemon, "{}", id);
+	create_command(&daemon, id, "{\"argv\":[\"exit\",\"0\"]}", &command);
+	snprintf(path, sizeof path, "/commands/%s/attach", command.id);
+	call_sandbox(&daemon, "POST", id, path, "{}", &answer);
+	expect_refusal_in(
+		&answer, 400, "invalid", "attach needs the upgraded form (Upgrade: tinderbox-frames)");
+	expect_no_attach(
+		&daemon, id, &command, ",\"x\":1", 400, "invalid", "unknown field \"x\" in the request");
+	expect_no_attach(&daemon, id, &command, ",\"stdout_offset\":1", 400, "invalid",
+		"stdout_offset is beyond the 0 bytes that were written");
+	expect_no_attach(&daemon, id, &command, ",\"stderr_offset\":-1", 400, "invalid",
+		"stderr_offset is not a whole number");
+	daemon_stop(&daemon);
+}
+
+/* It goes on without a client; the next one gets on where that was, stdin too. */
+static void test_reattach(void **state)
+{
+	struct daemon daemon;
+	struct command command;
+	struct stream stream;
+	struct agent_started started;
+	char id[32];
+
+	(void)state;
+	daemon_start(&daemon, "boot", pool_of_one);
+	create_sandbox(&daemon, "{}", id);
+	create_command(&daemon, id, "{\"argv\":[\"cat\"],\"stdin_stream\":true}", &command);
+	assert_int_equal(attach(&daemon, id, &command, "", &stream), 101);
+	expect(&stream, AGENT_STARTED);
+	send_frame(&stream, AGENT_STDIN, "first", 5);
+	expect_output(&stream, AGENT_STDOUT, 0, "first");
+	expect(&stream, AGENT_STDIN_CREDIT);
+	close_stream(&stream);
+	renew_token(&daemon, id, &command);
+	assert_int_equal(attach(&daemon, id, &command, ",\"stdout_offset\":3", &stream), 101);
+	expect(&stream, AGENT_STARTED);
+	memcpy(&started, stream.frame.payload, sizeof started);
+	assert_int_equal(started.stdin_offset, 5);
+	assert_int_equal(started.stdin_credit, AGENT_STDIN_WINDOW);
+	assert_int_equal(started.pid, 77);
+	expect_output(&stream, AGENT_STDOUT, 3, "st");
+	send_frame(&stream, AGENT_STDIN, " second", 7);
+	expect_output(&stream, AGENT_STDOUT, 5, " second");
+	expect(&stream, AGENT_STDIN_CREDIT);
+	send_frame(&stream, AGENT_STDIN_EOF, NULL, 0);
+	expect_exit(&stream, AGENT_EXITED, 0);
+	daemon_stop(&daemon);
+}
+
+static void test_the_last_one_wins(void **state)
+{
+	struct daemon daemon;
+	struct command command;
+	struct stream first, second;
+	char id[32];
+
+	(void)state;
+	daemon_start(&daemon, "boot", pool_of_one);
+	create_sandbox(&daemon, "{}", id);
+	create_command(&daemon, id, "{\"argv\":[\"started-sleep\"],\"on_detach\":\"kill\"}", &command);
+	assert_int_equal(attach(&daemon, id, &command, "", &first), 101);
+	expect(&first, AGENT_STARTED);
+	renew_token(&daemon, id, &command);
+	assert_int_equal(attach(&daemon, id, &command, "", &second), 101);
+	expect_error(&first, "conflict", "another client attached to the command");
+	expect(&second, AGENT_STARTED);
+	send_frame(&second, AGENT_KILL, NULL, 0);
+	expect_exit(&second, AGENT_KILLED, 0);
+	daemon_stop(&daemon);
+}
+
+/* It holds up its own command and nothing else, and what it reads at last is all of it. */
+static void test_a_slow_reader(void **state)
+{
+	enum { TOTAL = 8 * 1024 * 1024 };
+	struct daemon daemon;
+	struct answer answer;
+	struct command command;
+	struct stream stream;
+	uint64_t got = 0;
+	char id[32], rest[SANDBOX_PATH_MAX];
+	json_int_t written;
+
+	(void)state;
+	daemon_start(&daemon, "boot", pool_of_one);
+	create_sandbox(&daemon, "{}", id);
+	create_command(&daemon, id, "{\"argv\":[\"flood\",\"8388608\"]}", &command);
+	assert_int_equal(attach(&daemon, id, &command, "", &stream), 101);
+	sleep_ms(300);
+	snprintf(rest, sizeof rest, "/commands/%s", command.id);
+	call_sandbox(&daemon, "GET", id, rest, NULL, &answer);
+	assert_string_equal(member(&answer, "state"), "\"running\"");
+	written = json_integer_value(json_object_get(json_object_get(answer.json, "stdout"), "bytes"));
+	assert_true(written < TOTAL / 4);
+	answer_finish(&answer);
+	call_sandbox(&daemon, "POST", id, "/run", "{\"argv\":[\"exit\",\"0\"]}", &answer);
+	assert_int_equal(answer.status, 200);
+	answer_finish(&answer);
+	expect(&stream, AGENT_STARTED);
+	while (got < TOTAL) {
+		struct agent_output output;
+
+		expect(&stream, AGENT_STDOUT);
+		memcpy(&output, stream.frame.payload, sizeof output);
+		assert_true(output.offset == got);
+		for (size_t i = sizeof output; i < stream.frame.length; i++, got++)
+			assert_int_equal(stream.frame.payload[i], 'a' + (int)(got % (32 * 1024) % 26));
+	}
+	expect_exit(&stream, AGENT_EXITED, 0);
+	/* Head and tail are kept; the middle is not to be had any more. */
+	renew_token(&daemon, id, &command);
+	expect_no_attach(&daemon, id, &command, ",\"stdout_offset\":1000000", 409, "conflict",
+		"output at stdout_offset 1000000 is no longer held: all from 7864320 on is");
+	snprintf(rest, sizeof rest, "/commands/%s/output?offset=1000000", command.id);
+	expect_refusal_of(&daemon, "GET", id, rest, NULL, 409, "conflict",
+		"output at offset 1000000 is no longer held: all from 7864320 on is");
+	assert_int_equal(attach(&daemon, id, &command, ",\"stdout_offset\":8388600", &stream), 101);
+	expect(&stream, AGENT_STARTED);
+	expect(&stream, AGENT_STDOUT);
+	assert_int_equal(stream.frame.length, 8 + 8);
+	expect_exit(&stream, AGENT_EXITED, 0);
+	daemon_stop(&daemon);
+}
+
+/* Nobody reads: all of it is taken from the guest, head and tail are kept. */
+static void test_a_reader_that_leaves_a_flood(void **state)
+{
+	struct daemon daemon;
+	struct answer answer;
+	struct command command;
+	struct stream stream;
+	char id[32], rest[SANDBOX_PATH_MAX];
+	bool ended = false;
+
+	(void)state;
+	daemon_start(&daemon, "boot", pool_of_one);
+	create_sandbox(&daemon, "{}", id);
+	create_command(&daemon, id, "{\"argv\":[\"flood\",\"8388608\"]}", &command);
+	assert_int_equal(attach(&daemon, id, &command, "", &stream), 101);
+	sleep_ms(100);
+	close_stream(&stream);
+	snprintf(rest, sizeof rest, "/commands/%s", command.id);
+	for (int waited = 0; !ended && waited < WAIT_MS; waited += POLL_MS) {
+		call_sandbox(&daemon, "GET", id, rest, NULL, &answer);
+		ended = !strcmp(member(&answer, "state"), "\"ended\"");
+		if (ended)
+			assert_string_equal(member(&answer, "stdout"),
+				"{\"bytes\":8388608,\"held\":1048576,\"oldest\":7864320}");
+		answer_finish(&answer);
+		sleep_ms(POLL_MS);
+	}
+	assert_true(ended);
+	daemon_stop(&daemon);
+}
+
+static void await_result(const struct daemon *daemon, const char *id, const char *command, const char *wanted)
+{
+	char rest[SANDBOX_PATH_MAX], last[256] = "null";
+
+	snprintf(rest, sizeof rest, "/commands/%s", command);
+	for (int waited = 0; !strcmp(last, "null") && waited < WAIT_MS; waited += POLL_MS) {
+		struct answer answer;
+
+		call_sandbox(daemon, "GET", id, rest, NULL, &answer);
+		snprintf(last, sizeof last, "%.255s", member(&answer, "result"));
+		answer_finish(&answer);
+		sleep_ms(POLL_MS);
+	}
+	assert_string_equal(last, wanted);
+}
+
+/* on_detach kill, in each phase: while it is connected, while it starts, while it runs. */
+static void test_clients_that_leave(void **state)
+{
+	static const struct {
+		const char *script, *argv;
+		bool started;
+	} cases[] = {
+		{"boot later-nothing", "started-sleep", false},
+		{"boot", "started-sleep", true},
+		{"boot", "cat", true},
+	};
+	struct daemon daemon;
+	struct answer answer;
+	struct command command;
+	struct stream stream;
+	char id[32], body[128];
+
+	(void)state;
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		daemon_start(&daemon, cases[i].script, pool_of_one);
+		create_sandbox(&daemon, "{}", id);
+		/* The first takes the stream that is open already. */
+		call_sandbox(&daemon, "POST", id, "/run", "{\"argv\":[\"exit\",\"0\"]}", &answer);
+		answer_finish(&answer);
+		snprintf(body, sizeof body,
+			"{\"argv\":[\"%s\"],\"on_detach\":\"kill\",\"stdin_stream\":true}", cases[i].argv);
+		create_command(&daemon, id, body, &command);
+		assert_int_equal(attach(&daemon, id, &command, "", &stream), 101);
+		if (cases[i].started)
+			expect(&stream, AGENT_STARTED);
+		close_stream(&stream);
+		await_result(&daemon, id, command.id, "{\"kind\":\"killed\"}");
+		await_state(&daemon, id, "ready");
+		daemon_stop(&daemon);
+	}
+}
+
+/* A KILL before there is a stream to the agent ends it too; what it has written before waits. */
+static void test_frames_before_it_runs(void **state)
+{
+	struct daemon daemon;
+	struct answer answer;
+	struct command command;
+	struct stream stream;
+	char id[32];
+
+	(void)state;
+	daemon_start(&daemon, "boot later-nothing", pool_of_one);
+	create_sandbox(&daemon, "{}", id);
+	call_sandbox(&daemon, "POST", id, "/run", "{\"argv\":[\"exit\",\"0\"]}", &answer);
+	answer_finish(&answer);
+	create_command(&daemon, id, "{\"argv\":[\"cat\"],\"stdin_stream\":true}", &command);
+	assert_int_equal(attach(&daemon, id, &command, "", &stream), 101);
+	send_frame(&stream, AGENT_KILL, NULL, 0);
+	expect_exit(&stream, AGENT_KILLED, 0);
+	daemon_stop(&daemon);
+}
+
+static void test_clients_that_break_the_protocol(void **state)
+{
+	static const struct {
+		int type;
+		size_t length;
+		const char *fault;
+	} cases[] = {
+		{AGENT_STDOUT, 9, "a frame of a type that a client does not send"},
+		{AGENT_SIGNAL, 8, "SIGNAL with a number out of range"},
+		{AGENT_STDIN, 1, "STDIN after the end of stdin, or in a run without stdin_stream"},
+		{AGENT_RESIZE, 1, "RESIZE of a wrong length"},
+	};
+	static const uint8_t zeros[16];
+	struct daemon daemon;
+	struct command command;
+	struct stream stream;
+	char id[32], message[256];
+
+	(void)state;
+	daemon_start(&daemon, "boot", pool_of_one);
+	create_sandbox(&daemon, "{}", id);
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		create_command(
+			&daemon, id, "{\"argv\":[\"started-sleep\"],\"on_detach\":\"kill\"}", &command);
+		assert_int_equal(attach(&daemon, id, &command, "", &stream), 101);
+		expect(&stream, AGENT_STARTED);
+		send_frame(&stream, cases[i].type, zeros, cases[i].length);
+		snprintf(message, sizeof message, "the client broke the frame protocol: %s", cases[i].fault);
+		expect_error(&stream, "invalid", message);
+		await_result(&daemon, id, command.id, "{\"kind\":\"killed\"}");
+	}
+	await_state(&daemon, id, "ready");
+	daemon_stop(&daemon);
+}
+
+/* The sandbox ends under an attached command. */
+static void test_sandboxes_that_end(void **state)
+{
+	struct daemon daemon;
+	struct command command;
+	struct stream stream;
+	char id[32], message[256];
+
+	(void)state;
+	daemon_start(&daemon, "boot", pool_of_one);
+	create_sandbox(&daemon, "{}", id);
+	create_command(&daemon, id, "{\"argv\":[\"started-sleep\"]}", &command);
+	assert_int_equal(attach(&daemon, id, &command, "", &stream), 101);
+	expect(&stream, AGENT_STARTED);
+	delete_sandbox(&daemon, id);
+	snprintf(message, sizeof message, "no result: sandbox %s is deleting: it was deleted", id);
+	expect_error(&stream, "incomplete", message);
+	create_sandbox(&daemon, "{}", id);
+	create_command(&daemon, id, "{\"argv\":[\"started-sleep\"]}", &command);
+	assert_int_equal(attach(&daemon, id, &command, "", &stream), 101);
+	expect(&stream, AGENT_STARTED);
+	assert_int_equal(kill(daemon.pid, SIGTERM), 0);
+	expect_error(&stream, "not_ready", "the daemon is stopping: try again when it is back");
+	daemon_stop(&daemon);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_attach_starts_it),
+		cmocka_unit_test(test_tokens),
+		cmocka_unit_test(test_attachments_that_are_refused),
+		cmocka_unit_test(test_reattach),
+		cmocka_unit_test(test_the_last_one_wins),
+		cmocka_unit_test(test_a_slow_reader),
+		cmocka_unit_test(test_a_reader_that_leaves_a_flood),
+		cmocka_unit_test(test_clients_that_leave),
+		cmocka_unit_test(test_frames_before_it_runs),
+		cmocka_unit_test(test_clients_that_break_the_protocol),
+		cmocka_unit_test(test_sandboxes_that_end),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
