@@ -329,10 +329,8 @@ static enum MHD_Result note_key(void *context, enum MHD_ValueKind kind, const ch
 	struct http_request *request = context;
 
 	(void)kind;
-	if (strcasecmp(name, "Idempotency-Key") != 0)
-		return MHD_YES;
-	request->keys++;
-	request->key = value ? value : "";
+	if (!strcasecmp(name, "Idempotency-Key") && ++request->keys)
+		request->key = value ? value : "";
 	return MHD_YES;
 }
 
