@@ -81,11 +81,22 @@ static bool is_keyed(const struct http_request *request)
 	return request->keys && !strcmp(request->method, "POST");
 }
 
+/* What to do about a body that is too large. */
+static const char *mend_of(const char *path)
+{
+	if (!strcmp(path, "/v1/run"))
+		return "stream stdin over the upgraded form";
+	if (!strcmp(path, "/v1/templates"))
+		return "put long scripts into the image, and run them from there";
+	return NULL;
+}
+
 static int check(void *context, struct http_request *request, struct error *error)
 {
 	const struct route *first = NULL, *second = NULL;
 
 	(void)context;
+	request->body_mend = mend_of(request->path);
 	for (size_t i = 0; i < sizeof routes / sizeof routes[0]; i++) {
 		if (!matches(&routes[i], request->path))
 			continue;
@@ -114,19 +125,16 @@ static void handle(void *context, struct http_request *request)
 
 const struct http_handler api_handler = {.check = check, .handle = handle};
 
-void api_pool_get(struct api *api, struct http_request *request)
-{
-	http_reply_json(request, 200, pool_to_json(templates_base_pool(api->templates)));
-}
-
+/* Whoever asks wants to know whether to send runs here. */
 void api_healthz_get(struct api *api, struct http_request *request)
 {
-	const char *reason = templates_ill_reason(api->templates);
+	bool serves = true;
+	const char *reason = templates_ill_reason(api->templates, &serves);
 
 	if (reason)
-		http_reply_json(request, 503,
-			json_pack("{s:s,s:s,s:s}", "status", "degraded", "reason", reason, "version",
-				TINDERBOX_VERSION));
+		http_reply_json(request, serves ? 200 : 503,
+			json_pack("{s:s,s:s,s:s}", "status", serves ? "degraded" : "unavailable", "reason",
+				reason, "version", TINDERBOX_VERSION));
 	else
 		http_reply_json(
 			request, 200, json_pack("{s:s,s:s}", "status", "ok", "version", TINDERBOX_VERSION));

@@ -52,7 +52,7 @@ json_t *api_body_load(const char *text, size_t length, const char *const *fields
 		refuse_text(&problem, error);
 		return NULL;
 	}
-	if (json_is_object(body) && (!fields || !api_body_check_fields(body, fields, error)))
+	if (json_is_object(body) && !api_body_check_fields(body, fields, error))
 		return body;
 	if (!json_is_object(body))
 		error_set(error, ERROR_INVALID, "the body is not a JSON object");
@@ -67,13 +67,15 @@ json_t *api_body_parse(const struct http_request *request, const char *const *fi
 
 int api_body_name(json_t *body, const char *field, const char **name, struct error *error)
 {
-	*name = json_string_value(json_object_get(body, field));
-	if (*name && template_name_is_valid(*name))
-		return 0;
-	return error_set(error, ERROR_INVALID,
-		"%s is not the name of a template: 1 to %d of a-z, 0-9, '.', '_' and '-', a letter or digit "
-		"first",
-		field, TEMPLATE_NAME_MAX - 1);
+	json_t *value = json_object_get(body, field);
+
+	*name = json_string_value(value);
+	if (!value)
+		return error_set(error, ERROR_INVALID, "%s is missing: give the name of a template", field);
+	if (!*name)
+		return error_set(
+			error, ERROR_INVALID, "%s is not a string: give the name of a template", field);
+	return template_name_check(*name, field, error);
 }
 
 int api_body_number(json_t *body, const char *field, uint64_t minimum, uint64_t maximum, unsigned int *number,

@@ -5,10 +5,10 @@
 
 #include "host-ctl/http.h"
 
-/* An object has no other fields than these, ended by NULL. */
+/* An object, or one within the body, has no other fields than these, ended by NULL. */
 int api_body_check_fields(json_t *body, const char *const *fields, struct error *error);
-/* The body as an object of no other fields than these (fields NULL: of any), the caller's; NULL with *error
- * set. A key that is there twice and a NUL in a string are refused. */
+/* The body as an object of no other fields than these (ended by NULL), the caller's; NULL with *error set. A
+ * key that is there twice and a NUL in a string are refused. */
 json_t *api_body_load(const char *text, size_t length, const char *const *fields, struct error *error);
 json_t *api_body_parse(const struct http_request *request, const char *const *fields, struct error *error);
 /* The name of a template; it lives in the body. */

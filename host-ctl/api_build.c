@@ -20,7 +20,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LAST_WORDS = 256 }; /* bytes of a failed build's output in the error */
+enum {
+	LAST_WORDS = 256,	  /* bytes of a failed build's output in the error */
+	RUN_JSON_MAX = 96 * 1024, /* of the lines, which are in the frame of the result */
+};
 
 /* A build and who waits for it. */
 struct build {
@@ -53,13 +56,22 @@ static int get_commands(struct build *build, unsigned int *count, struct error *
 	{
 		const char *text = json_string_value(entry);
 
-		if (!text || !text[0])
-			return error_set(error, ERROR_INVALID, "run[%zu] is not a command line", i);
+		if (!text)
+			return error_set(error, ERROR_INVALID,
+				"run[%zu] is not a string: give a line for the guest's shell", i);
+		if (!text[0])
+			return error_set(error, ERROR_INVALID,
+				"run[%zu] is empty: give a line for the guest's shell", i);
 		if (json_string_length(entry) > AGENT_STRINGS_MAX / 2)
 			return error_set(error, ERROR_TOO_LARGE, "run[%zu] is over the limit of %d bytes", i,
 				AGENT_STRINGS_MAX / 2);
 		build->commands[i] = text;
 	}
+	if (json_dumpb(list, NULL, 0, JSON_COMPACT) > RUN_JSON_MAX)
+		return error_set(error, ERROR_TOO_LARGE,
+			"the lines of run are over the limit of %d bytes in all: put long scripts into the "
+			"image",
+			RUN_JSON_MAX);
 	*count = (unsigned int)json_array_size(list);
 	return 0;
 }
@@ -149,6 +161,7 @@ static bool has_room(void *context)
 static void tell_progress(void *context, enum template_phase phase, unsigned int command)
 {
 	struct build *build = context;
+	const char *busy = templates_busy_with(build->api->templates);
 	json_t *progress;
 
 	if (!build->upgraded)
@@ -158,6 +171,8 @@ static void tell_progress(void *context, enum template_phase phase, unsigned int
 		json_object_set_new(progress, "command", json_integer(command));
 		json_object_set_new(progress, "commands", json_integer(build->count));
 	}
+	if (phase == TEMPLATE_WAITING && busy)
+		json_object_set_new(progress, "for", json_string(busy));
 	api_stream_put_json(&build->stream, AGENT_HOST_PROGRESS, progress);
 	api_stream_flush(&build->stream);
 }
@@ -252,7 +267,7 @@ static void stream_closed(void *context)
 static const struct api_stream_events stream_events = {
 	.frame = refuse_input, .room = stream_has_room, .left = stream_left, .closed = stream_closed};
 
-/* The build is under way. */
+/* The build is under way, or waits its turn. */
 static void open_stream(struct build *build, struct http_request *request)
 {
 	const char *const headers[] = {NULL};
@@ -260,7 +275,8 @@ static void open_stream(struct build *build, struct http_request *request)
 	build->upgraded = true;
 	build->request = NULL;
 	api_stream_open(&build->stream, build->api, request, headers, &stream_events, build);
-	tell_progress(build, TEMPLATE_BOOTING, 0);
+	if (templates_busy_with(build->api->templates))
+		tell_progress(build, TEMPLATE_WAITING, 0);
 }
 
 void api_templates_post(struct api *api, struct http_request *request)

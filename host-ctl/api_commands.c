@@ -39,7 +39,7 @@ struct command *api_create_command(
 
 	if (!sandbox || sandbox_state_apply(sandbox->state, SANDBOX_EXEC, sandbox->id, &next, error))
 		return NULL;
-	body = run_request_load(request->body, request->body_length, error);
+	body = run_request_load(request->body, request->body_length, RUN_COMMAND, error);
 	if (body && !json_object_get(body, "on_detach") &&
 		json_object_set_new(body, "on_detach", json_string(on_detach)))
 		error_set(error, ERROR_INTERNAL, "out of memory for the command");

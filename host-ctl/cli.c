@@ -49,6 +49,39 @@ static int find_option(const struct cli_parser *parser, const char *argument, co
 	return -1;
 }
 
+/* The option of that letter, without a value; or -1. */
+static int find_letter(const struct cli_parser *parser, char letter)
+{
+	for (size_t i = 0; i < parser->count; i++)
+		if (parser->options[i].letter == letter && !parser->options[i].has_value)
+			return (int)i;
+	return -1;
+}
+
+/* Several letters behind one dash, such as -it: each is an option without a value. */
+static bool is_cluster(const struct cli_parser *parser, const char *argument)
+{
+	if (argument[0] != '-' || argument[1] == '-' || strlen(argument) < 3)
+		return false;
+	for (const char *letter = argument + 1; *letter; letter++)
+		if (find_letter(parser, *letter) < 0)
+			return false;
+	return true;
+}
+
+static int take_letter(struct cli_parser *parser)
+{
+	int index = find_letter(parser, *parser->cluster++);
+
+	/* is_cluster has looked. */
+	if (index < 0)
+		return CLI_BAD;
+	if (cli_parser_given(parser, index) && !parser->options[index].repeats)
+		return refuse(parser, "--%s is given twice", parser->options[index].name);
+	parser->given |= 1ULL << index;
+	return index;
+}
+
 int cli_parser_next(struct cli_parser *parser, const char **value)
 {
 	const char *argument = parser->next < parser->argc ? parser->argv[parser->next] : NULL;
@@ -56,6 +89,13 @@ int cli_parser_next(struct cli_parser *parser, const char **value)
 	int index;
 
 	*value = NULL;
+	if (parser->cluster && *parser->cluster)
+		return take_letter(parser);
+	if (argument && is_cluster(parser, argument)) {
+		parser->next++;
+		parser->cluster = argument + 1;
+		return take_letter(parser);
+	}
 	if (!argument || argument[0] != '-' || argument[1] == '\0')
 		return CLI_END;
 	parser->next++;

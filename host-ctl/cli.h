@@ -27,15 +27,17 @@ struct cli_option {
 
 /*
  * Walks the options of one verb. They end at "--" (which is skipped) or at the first argument that does not
- * begin with '-'; a lone "-" is such an argument. Values are given as "--name=value" or "--name value".
+ * begin with '-'; a lone "-" is such an argument. Values are given as "--name=value" or "--name value";
+ * letters of options without one may stand together, as in "-it".
  */
 struct cli_parser {
 	const struct cli_option *options;
 	size_t count; /* at most CLI_OPTIONS_MAX */
 	char **argv;  /* argv[0] is the verb */
 	int argc;
-	int next;	/* first argument not read yet; after CLI_END the first operand */
-	uint64_t given; /* bit i: options[i] was given */
+	int next;	     /* first argument not read yet; after CLI_END the first operand */
+	const char *cluster; /* letters of one argument that are still to come */
+	uint64_t given;	     /* bit i: options[i] was given */
 	char error[CLI_TEXT_MAX];
 };
 

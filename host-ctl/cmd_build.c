@@ -43,25 +43,38 @@ static int take_output(struct follower *follower, const struct frame *frame)
 	return r;
 }
 
+/* NULL, or the line that runs. */
+static const char *line_of(const struct follower *follower, const json_t *progress)
+{
+	json_int_t command = json_integer_value(json_object_get(progress, "command"));
+
+	if (command < 1)
+		return NULL;
+	return json_string_value(
+		json_array_get(json_object_get(follower->order, "run"), (size_t)command - 1));
+}
+
 static int take_progress(const struct follower *follower, const json_t *progress)
 {
 	const char *phase = json_string_value(json_object_get(progress, "phase"));
-	json_int_t command = json_integer_value(json_object_get(progress, "command"));
-	const json_t *lines = json_object_get(follower->order, "run");
+	const char *busy = json_string_value(json_object_get(progress, "for"));
+	const char *line = line_of(follower, progress);
 	struct cli_colours colours = cli_colours_for(stderr);
-	const char *line = NULL;
 	char shown[CLI_TEXT_MAX] = "", clean[CLI_TEXT_MAX];
 
-	if (!isatty(STDERR_FILENO) || !phase)
+	/* That it takes longer than a build is for everybody, the rest for who looks on. */
+	if (!phase || (!busy && !isatty(STDERR_FILENO)))
 		return 0;
-	if (command > 0)
-		line = json_string_value(json_array_get(lines, (size_t)command - 1));
 	cli_clean_text(clean, sizeof clean, phase);
+	if (line || busy)
+		cli_clean_text(shown, sizeof shown, line ? line : busy);
 	if (line)
-		cli_clean_text(shown, sizeof shown, line);
-	if (line)
-		fprintf(stderr, "%s%s command %lld of %zu: %s%s\n", colours.dim, clean, (long long)command,
-			json_array_size(lines), shown, colours.reset);
+		fprintf(stderr, "%s%s command %lld of %zu: %s%s\n", colours.dim, clean,
+			(long long)json_integer_value(json_object_get(progress, "command")),
+			json_array_size(json_object_get(follower->order, "run")), shown, colours.reset);
+	else if (busy)
+		fprintf(stderr, "%s%s: template %s is being built%s\n", colours.dim, clean, shown,
+			colours.reset);
 	else
 		fprintf(stderr, "%s%s%s\n", colours.dim, clean, colours.reset);
 	return 0;

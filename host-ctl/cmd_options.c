@@ -22,10 +22,13 @@ enum {
 	OPT_KEY,
 	OPT_JSON,
 	OPT_SOCKET,
-	OPT_HELP
+	OPT_HELP,
+	OPT_TTY, /* of exec alone, as are the rest */
+	OPT_DETACH,
+	OPT_COUNT
 };
 
-static const struct cli_option run_option_table[] = {
+static const struct cli_option run_option_table[OPT_COUNT] = {
 	[OPT_STDIN] = {.name = "stdin", .letter = 'i'},
 	[OPT_USER] = {.name = "user", .has_value = true},
 	[OPT_CWD] = {.name = "cwd", .has_value = true},
@@ -38,6 +41,8 @@ static const struct cli_option run_option_table[] = {
 	[OPT_JSON] = {.name = "json"},
 	[OPT_SOCKET] = {.name = "socket", .has_value = true},
 	[OPT_HELP] = {.name = "help", .letter = 'h'},
+	[OPT_TTY] = {.name = "tty", .letter = 't'},
+	[OPT_DETACH] = {.name = "detach", .letter = 'd'},
 };
 
 __attribute__((format(printf, 2, 3))) static int refuse(char *error, const char *format, ...)
@@ -111,6 +116,12 @@ static int set_option(struct cmd_options *options, int option, const char *value
 	case OPT_HELP:
 		options->help = true;
 		return 0;
+	case OPT_TTY:
+		options->terminal = true;
+		return 0;
+	case OPT_DETACH:
+		options->detach = true;
+		return 0;
 	case OPT_SOCKET:
 		options->socket = value;
 		return 0;
@@ -144,9 +155,10 @@ static int set_option(struct cmd_options *options, int option, const char *value
 	}
 }
 
-int cmd_options_parse(struct cmd_options *options, int argc, char **argv, char *error)
+/* The options; parser->next is the first operand. */
+static int parse_options(struct cmd_options *options, struct cli_parser *parser, size_t count, int argc,
+	char **argv, char *error)
 {
-	struct cli_parser parser;
 	const char *value;
 	int option, r;
 
@@ -156,20 +168,47 @@ int cmd_options_parse(struct cmd_options *options, int argc, char **argv, char *
 		refuse(error, "out of memory");
 		return -ENOMEM;
 	}
-	cli_parser_init(&parser, run_option_table, sizeof(run_option_table) / sizeof(run_option_table[0]),
-		argc, argv);
-	while ((option = cli_parser_next(&parser, &value)) >= 0) {
+	cli_parser_init(parser, run_option_table, count, argc, argv);
+	while ((option = cli_parser_next(parser, &value)) >= 0) {
 		r = set_option(options, option, value, error);
 		if (r < 0)
 			return r;
 	}
-	if (option == CLI_BAD)
-		return refuse(error, "%s", parser.error);
-	options->argv = argv + parser.next;
-	options->argc = (size_t)(argc - parser.next);
+	return option == CLI_BAD ? refuse(error, "%s", parser->error) : 0;
+}
+
+static int take_command(struct cmd_options *options, int next, int argc, char **argv, char *error)
+{
+	options->argv = argv + next;
+	options->argc = (size_t)(argc - next);
 	if (options->argc == 0 && !options->help)
 		return refuse(error, "no command is given");
 	return 0;
+}
+
+int cmd_options_parse(struct cmd_options *options, int argc, char **argv, char *error)
+{
+	struct cli_parser parser;
+	int r = parse_options(options, &parser, OPT_TTY, argc, argv, error);
+
+	return r < 0 ? r : take_command(options, parser.next, argc, argv, error);
+}
+
+int cmd_options_parse_exec(struct cmd_options *options, int argc, char **argv, char *error)
+{
+	struct cli_parser parser;
+	int r = parse_options(options, &parser, OPT_COUNT, argc, argv, error);
+
+	if (r < 0 || options->help)
+		return r;
+	if (options->template || options->json)
+		return refuse(error, "exec takes no --%s", options->json ? "json" : "template");
+	if (parser.next == argc)
+		return refuse(error, "a sandbox is expected, and a command");
+	options->sandbox = argv[parser.next++];
+	if (parser.next < argc && strcmp(argv[parser.next], "--") == 0)
+		parser.next++;
+	return take_command(options, parser.next, argc, argv, error);
 }
 
 void cmd_options_finish(struct cmd_options *options)

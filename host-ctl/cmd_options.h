@@ -18,7 +18,9 @@ struct cmd_options {
 	uint64_t timeout_ms, memory_max, pids_max; /* 0: not given */
 	const char **env;			   /* NAME=VALUE, each name once */
 	size_t env_count;
-	char **argv; /* the command */
+	bool terminal, detach; /* of exec */
+	const char *sandbox;   /* the same */
+	char **argv;	       /* the command */
 	size_t argc;
 };
 
@@ -27,6 +29,8 @@ struct cmd_options {
  * With help set nothing else was checked.
  */
 int cmd_options_parse(struct cmd_options *options, int argc, char **argv, char *error);
+/* The same for `host-ctl exec`, whose first operand is the sandbox. */
+int cmd_options_parse_exec(struct cmd_options *options, int argc, char **argv, char *error);
 void cmd_options_finish(struct cmd_options *options);
 
 /*

@@ -3,7 +3,6 @@
 #include "host-ctl/cli.h"
 #include "host-ctl/pool.h"
 #include "host-ctl/verbs.h"
-#include <errno.h>
 #include <string.h>
 
 const char pool_usage[] =
@@ -153,10 +152,15 @@ static int print_pool(const json_t *pool, bool json)
 
 static int set_option(struct query *query, int option, const char *value, char *error)
 {
+	struct error fault;
+
 	switch (option) {
 	case OPT_TEMPLATE:
 		query->template = value;
-		return 0;
+		if (!template_name_check(value, "--template", &fault))
+			return 0;
+		snprintf(error, CLI_TEXT_MAX, "%s", fault.message);
+		return -1;
 	case OPT_TARGET:
 		query->has_target = true;
 		if (!parse_u64(value, 0, POOL_TARGET_MAX, &query->target))
@@ -197,47 +201,22 @@ static int parse(struct query *query, int argc, char **argv, char *error)
 	return 0;
 }
 
-/* The one of that name in the answer of GET /v1/pools, a reference of its own; NULL: it has none. */
-static json_t *find_pool(const json_t *answer, const char *name)
-{
-	json_t *pool;
-	size_t i;
-
-	json_array_foreach(json_object_get(answer, "pools"), i, pool)
-	{
-		const char *template = json_string_value(json_object_get(pool, "template"));
-
-		if (template && !strcmp(template, name))
-			return json_incref(pool);
-	}
-	return NULL;
-}
-
 static int ask(const struct query *query, struct client *client, json_t **pool, struct client_error *error)
 {
-	json_t *body, *answer = NULL;
+	char path[64 + TEMPLATE_NAME_MAX] = "/v1/pool";
+	json_t *body;
 	int r;
 
 	if (query->has_target) {
-		body = json_pack("{s:s,s:I}", "template", query->template ? query->template : "base",
+		body = json_pack("{s:s,s:I}", "template", query->template ? query->template : TEMPLATE_BASE,
 			"target", (json_int_t)query->target);
-		r = client_call(client, "PUT", "/v1/pool", body, NULL, pool, error);
+		r = client_call(client, "PUT", path, body, NULL, pool, error);
 		json_decref(body);
 		return r;
 	}
-	if (!query->template)
-		return client_call(client, "GET", "/v1/pool", NULL, NULL, pool, error);
-	r = client_call(client, "GET", "/v1/pools", NULL, NULL, &answer, error);
-	if (r == 0)
-		*pool = find_pool(answer, query->template);
-	json_decref(answer);
-	if (r == 0 && !*pool) {
-		client_error_set(error, "not_found",
-			"template %s has no pool: give it one with --target, or see `host-ctl template list`",
-			query->template);
-		r = -EREMOTEIO;
-	}
-	return r;
+	if (query->template)
+		snprintf(path, sizeof(path), "/v1/pool?template=%s", query->template);
+	return client_call(client, "GET", path, NULL, NULL, pool, error);
 }
 
 static int perform(const struct query *query)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "host-ctl/cmd_stream.h"
 #include "common/io.h"
+#include "host-ctl/cmd_terminal.h"
 #include <errno.h>
 #include <limits.h>
 #include <poll.h>
@@ -58,6 +59,8 @@ int cmd_stream_init(struct cmd_stream *stream, struct client *client, int input,
 		.signals = -1,
 		.window = AGENT_STDIN_WINDOW,
 		.pending_fd = -1,
+		.terminal = -1,
+		.interrupted = "interrupted; the command's VM is destroyed",
 	};
 	sigprocmask(SIG_SETMASK, NULL, &stream->before);
 	frame_queue_init(&stream->queue, CMD_STREAM_QUEUE);
@@ -73,6 +76,19 @@ int cmd_stream_init(struct cmd_stream *stream, struct client *client, int input,
 		return -ENOMEM;
 	r = fd_set_nonblock(client->fd);
 	return r < 0 ? r : take_signals(stream);
+}
+
+int cmd_stream_watch_terminal(struct cmd_stream *stream, int terminal)
+{
+	sigset_t resized;
+
+	stream->terminal = terminal;
+	sigaddset(&stream->forwarded, SIGWINCH);
+	if (signalfd(stream->signals, &stream->forwarded, 0) < 0)
+		return -errno;
+	sigemptyset(&resized);
+	sigaddset(&resized, SIGWINCH);
+	return sigprocmask(SIG_BLOCK, &resized, NULL) < 0 ? -errno : 0;
 }
 
 void cmd_stream_finish(struct cmd_stream *stream)
@@ -154,8 +170,16 @@ static int interrupt(struct cmd_stream *stream, struct client_error *error)
 	}
 	if (stream->interrupts == 2)
 		return put(stream, AGENT_KILL, NULL, 0, error);
-	client_error_set(error, "incomplete", "interrupted; the command's VM is destroyed");
+	client_error_set(error, "incomplete", "%s", stream->interrupted);
 	return -EINTR;
+}
+
+static int resize(struct cmd_stream *stream, struct client_error *error)
+{
+	struct agent_resize size;
+
+	cmd_terminal_size(stream->terminal, &size);
+	return put(stream, AGENT_RESIZE, &size, sizeof(size), error);
 }
 
 static int read_signals(struct cmd_stream *stream, struct client_error *error)
@@ -166,8 +190,12 @@ static int read_signals(struct cmd_stream *stream, struct client_error *error)
 	while (r == 0 && read(stream->signals, &info, sizeof(info)) == sizeof(info)) {
 		struct agent_signal signal = {.signal = info.ssi_signo};
 
-		r = info.ssi_signo == SIGINT ? interrupt(stream, error)
-					     : put(stream, AGENT_SIGNAL, &signal, sizeof(signal), error);
+		if (info.ssi_signo == SIGINT)
+			r = interrupt(stream, error);
+		else if (info.ssi_signo == SIGWINCH)
+			r = resize(stream, error);
+		else
+			r = put(stream, AGENT_SIGNAL, &signal, sizeof(signal), error);
 	}
 	return r;
 }

@@ -43,7 +43,9 @@ struct cmd_stream {
 	const uint8_t *pending; /* output not written yet, within the reader's buffer */
 	size_t pending_length;
 	int pending_fd;
-	uint64_t received[2]; /* bytes of stdout and stderr */
+	uint64_t received[2];	 /* bytes of stdout and stderr; where it begins, when it attaches late */
+	int terminal;		 /* whose size is the command's; -1: none */
+	const char *interrupted; /* what is said when we leave at the third interrupt */
 	uint64_t first_interrupt_ns;
 	unsigned int interrupts;
 	bool exited, left;
@@ -55,6 +57,8 @@ struct cmd_stream {
  * client's socket becomes non-blocking, the signals above are blocked. input: -1 for none. 0 or -errno.
  */
 int cmd_stream_init(struct cmd_stream *stream, struct client *client, int input, int output, int error);
+/* After init: tells the command each new size of that terminal. 0 or -errno. */
+int cmd_stream_watch_terminal(struct cmd_stream *stream, int terminal);
 /* Restores the signal mask. Takes one whose init failed. */
 void cmd_stream_finish(struct cmd_stream *stream);
 

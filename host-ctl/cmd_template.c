@@ -27,7 +27,9 @@ const char template_usage[] =
 	"\n"
 	"What the lines write goes to standard output and error as it comes; with --json it is in the\n"
 	"answer, its first and last 512 KiB. A build that is interrupted, such as by Ctrl-C, leaves nothing.\n"
-	"A build of a name that is there replaces it when it is done. `base` is the daemon's own.\n"
+	"A build waits for those before it. One of a name that is there replaces it when it is done: runs that\n"
+	"come after it get the new one. A template that is `stored` is loaded by the first run on it; `show`\n"
+	"says why one is `damaged`. `base` is the daemon's own.\n"
 	"\n"
 	"exit status: 0 done; 125 failed, the cause on standard error.\n";
 /* clang-format on */
@@ -171,16 +173,16 @@ static int parse(struct order *order, int argc, char **argv, char *error)
 
 static int check(const struct order *order, char *error)
 {
+	struct error fault;
+
 	if (order->action->named && !order->name)
 		return refuse(error, "a template's name is expected after ", order->action->name);
 	if (!order->action->named && order->name)
 		return refuse(error, "list takes no name, but was given ", order->name);
 	if (!order->action->builds && json_object_size(order->body))
 		return refuse(error, "only build takes --image, --mem, --cpus and --run", "");
-	if (order->name && !template_name_is_valid(order->name))
-		return refuse(error,
-			"a template's name has a-z, 0-9, '.', '_' and '-', a letter or digit first; not ",
-			order->name);
+	if (order->name && template_name_check(order->name, "NAME", &fault))
+		return refuse(error, fault.message, "");
 	return 0;
 }
 
@@ -212,18 +214,11 @@ static void format_time(long long ms, char *to, size_t size)
 		snprintf(to, size, "-");
 }
 
-static const char *condition(const json_t *template)
-{
-	if (json_object_get(template, "fault"))
-		return "damaged";
-	return json_is_true(json_object_get(template, "loaded")) ? "ready" : "not loaded";
-}
-
 static int print_list(const json_t *answer)
 {
 	struct cli_colours colours = cli_colours_for(stdout);
 	const json_t *list = json_object_get(answer, "templates"), *template;
-	char time[32], name[CLI_TEXT_MAX];
+	char time[32], name[CLI_TEXT_MAX], state[CLI_TEXT_MAX];
 	size_t i;
 
 	printf("%s%-20s %-10s %6s %5s %9s %5s  %s%s\n", colours.bold, "TEMPLATE", "STATE", "MEM", "CPUS",
@@ -232,7 +227,8 @@ static int print_list(const json_t *answer)
 	{
 		format_time(number(template, "created_ms"), time, sizeof time);
 		cli_clean_text(name, sizeof name, text(template, "name"));
-		printf("%-20s %-10s %5lldM %5lld %6lld KB %5lld  %s\n", name, condition(template),
+		cli_clean_text(state, sizeof state, text(template, "state"));
+		printf("%-20s %-10s %5lldM %5lld %6lld KB %5lld  %s\n", name, state,
 			(long long)json_integer_value(input(template, "memory_bytes")) >> 20,
 			(long long)json_integer_value(input(template, "cpus")),
 			(number(template, "memory_bytes") + number(template, "state_bytes")) >> 10,
@@ -241,16 +237,31 @@ static int print_list(const json_t *answer)
 	return cli_finish_output();
 }
 
+static void print_state(const json_t *template)
+{
+	char shown[CLI_TEXT_MAX];
+
+	cli_clean_text(shown, sizeof shown, text(template, "name"));
+	printf("name    %s\n", shown);
+	cli_clean_text(shown, sizeof shown, text(template, "state"));
+	printf("state   %s, %lld VMs\n", shown, number(template, "vms"));
+	cli_clean_text(shown, sizeof shown, text(template, "reason"));
+	if (strcmp(shown, "-") != 0)
+		printf("reason  %s\n", shown);
+}
+
 static int print_template(const json_t *template)
 {
 	char time[32], shown[CLI_TEXT_MAX];
 	const json_t *line;
 	size_t i;
 
+	print_state(template);
+	if (!json_object_get(template, "inputs"))
+		return cli_finish_output();
 	format_time(number(template, "created_ms"), time, sizeof time);
-	cli_clean_text(shown, sizeof shown, text(template, "name"));
-	printf("name    %s\nstate   %s, %lld VMs\nbuilt   %s in %lld ms\n", shown, condition(template),
-		number(template, "vms"), time, number(template, "build_ms"));
+	cli_clean_text(shown, sizeof shown, text(template, "generation"));
+	printf("built   %s in %lld ms, generation %s\n", time, number(template, "build_ms"), shown);
 	cli_clean_text(shown, sizeof shown, text(input(template, "image"), "path"));
 	printf("image   %s\nmem     %lld MiB, %lld KiB saved\ncpus    %lld\n", shown,
 		(long long)json_integer_value(input(template, "memory_bytes")) >> 20,

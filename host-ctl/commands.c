@@ -39,22 +39,46 @@ static bool is_stale(const struct command *command)
 	return command->state == COMMAND_CREATED && clock_now() > command->token.expires_ns;
 }
 
-int commands_make_room(struct sandbox *sandbox, struct error *error)
+/* Of one sandbox, one that gives way; NULL: none does. */
+static struct command *find_over(const struct sandbox *sandbox)
 {
 	struct command *command = sandbox->commands;
 
-	if (sandbox->command_count < COMMANDS_MAX)
-		return 0;
 	while (command && (command->state != COMMAND_ENDED || command->holders))
 		command = command->next;
 	for (struct command *other = sandbox->commands; other && !command; other = other->next)
 		if (is_stale(other))
 			command = other;
-	if (!command)
+	return command;
+}
+
+/* The same, of the oldest sandbox that has one. */
+static struct command *find_over_anywhere(const struct sandboxes *all)
+{
+	struct command *command = NULL;
+
+	for (struct sandbox *sandbox = all->first; sandbox && !command; sandbox = sandbox->next)
+		command = find_over(sandbox);
+	return command;
+}
+
+int commands_make_room(struct sandbox *sandbox, struct error *error)
+{
+	bool full = sandbox->command_count >= COMMANDS_MAX;
+	struct command *command;
+
+	if (!full && sandbox->all->command_count < COMMANDS_ALL_MAX)
+		return 0;
+	command = full ? find_over(sandbox) : find_over_anywhere(sandbox->all);
+	if (command) {
+		command_destroy(command);
+		return 0;
+	}
+	if (full)
 		return error_set(error, ERROR_EXHAUSTED, "sandbox %s has %d commands that have not ended",
 			sandbox->id, COMMANDS_MAX);
-	command_destroy(command);
-	return 0;
+	return error_set(
+		error, ERROR_EXHAUSTED, "there are %d commands that have not ended", COMMANDS_ALL_MAX);
 }
 
 void commands_add(struct command *command)
@@ -65,6 +89,7 @@ void commands_add(struct command *command)
 	*(sandbox->last_command ? &sandbox->last_command->next : &sandbox->commands) = command;
 	sandbox->last_command = command;
 	sandbox->command_count++;
+	sandbox->all->command_count++;
 }
 
 static uint64_t held(const struct command *command)
@@ -79,6 +104,7 @@ void commands_remove(struct command *command)
 	*(command->previous ? &command->previous->next : &sandbox->commands) = command->next;
 	*(command->next ? &command->next->previous : &sandbox->last_command) = command->previous;
 	sandbox->command_count--;
+	sandbox->all->command_count--;
 	if (command->state == COMMAND_ENDED)
 		sandbox->all->output_bytes -= held(command);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The commands of one sandbox. At most COMMANDS_MAX are known: of those that have ended the oldest gives way,
- * then one that nobody may attach to any more; COMMANDS_RUNNING_MAX run at a time.
+ * The commands of one sandbox. At most COMMANDS_MAX are known, and COMMANDS_ALL_MAX of all sandboxes: of
+ * those that have ended the oldest gives way, then one that nobody may attach to any more;
+ * COMMANDS_RUNNING_MAX run at a time.
  */
 #ifndef HOST_CTL_COMMANDS_H
 #define HOST_CTL_COMMANDS_H
@@ -10,6 +11,7 @@
 
 enum {
 	COMMANDS_MAX = 256,
+	COMMANDS_ALL_MAX = 4096,   /* of all sandboxes */
 	COMMANDS_RUNNING_MAX = 32, /* a guest holds AGENT_SESSIONS_MAX, ended ones included */
 	/* Held output of all commands of the daemon that have ended; the oldest gives way. */
 	COMMANDS_OUTPUT_MAX = 256 * 1024 * 1024,

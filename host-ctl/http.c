@@ -24,6 +24,7 @@
 #include <sys/epoll.h>
 
 #define UPGRADE_PROTOCOL "tinderbox-frames"
+#define ESCAPED_NUL "%00"
 
 enum { RUNS_PER_TURN = 4 };
 
@@ -364,10 +365,10 @@ static bool length_is_ambiguous(struct MHD_Connection *connection)
 	return count > 1;
 }
 
-static void set_too_large(struct error *error)
+static void set_too_large(const struct http_request *request, struct error *error)
 {
-	error_set(error, ERROR_TOO_LARGE,
-		"the body is over the limit of %d bytes: stream stdin over the upgraded form", HTTP_BODY_MAX);
+	error_set(error, ERROR_TOO_LARGE, "the body is over the limit of %d bytes: %s", HTTP_BODY_MAX,
+		request->body_mend ? request->body_mend : "send less");
 }
 
 static enum MHD_Result refuse_early(struct http_exchange *exchange, struct error *error)
@@ -410,6 +411,7 @@ static enum MHD_Result begin(struct http *http, struct MHD_Connection *connectio
 		.peer = info->socket_context,
 		.wants_upgrade = wants_upgrade(connection),
 		.http = http,
+		.connection = connection,
 		.exchange = exchange};
 	MHD_get_connection_values(connection, MHD_HEADER_KIND, note_key, &exchange->request);
 	http->metrics->http_requests++;
@@ -421,10 +423,14 @@ static enum MHD_Result begin(struct http *http, struct MHD_Connection *connectio
 	}
 	if (length_is_ambiguous(connection))
 		return refuse_ambiguous(exchange);
+	if (strstr(path, ESCAPED_NUL)) {
+		error_set(&error, ERROR_INVALID, "the path has a NUL (%s), which no name has", ESCAPED_NUL);
+		return refuse_early(exchange, &error);
+	}
 	if (http->handler->check(http->context, &exchange->request, &error))
 		return refuse_early(exchange, &error);
 	if (announced_length(connection) > HTTP_BODY_MAX) {
-		set_too_large(&error);
+		set_too_large(&exchange->request, &error);
 		return refuse_early(exchange, &error);
 	}
 	return MHD_YES;
@@ -463,7 +469,7 @@ static enum MHD_Result dispatch(struct http_exchange *exchange)
 	exchange->dispatched = true;
 	exchange->request.received_ns = clock_now();
 	if (exchange->dropped) {
-		set_too_large(&error);
+		set_too_large(&exchange->request, &error);
 		http_reply_error(&exchange->request, &error);
 	} else {
 		http->handler->handle(http->context, &exchange->request);
@@ -543,6 +549,14 @@ static void on_message(void *context, const char *format, va_list arguments)
 	log_debug("libmicrohttpd: %s", line);
 }
 
+/* What holds a NUL would be cut there: it stays as it came. */
+static size_t unescape(void *context, struct MHD_Connection *connection, char *text)
+{
+	(void)context;
+	(void)connection;
+	return strstr(text, ESCAPED_NUL) ? strlen(text) : MHD_http_unescape(text);
+}
+
 static int start_daemon(struct http *http, int listener)
 {
 	const union MHD_DaemonInfo *info;
@@ -550,11 +564,11 @@ static int start_daemon(struct http *http, int listener)
 	http->daemon = MHD_start_daemon(MHD_USE_EPOLL | MHD_USE_TURBO | MHD_ALLOW_SUSPEND_RESUME |
 						MHD_ALLOW_UPGRADE | MHD_USE_ERROR_LOG,
 		0, NULL, NULL, on_request, http, MHD_OPTION_EXTERNAL_LOGGER, on_message, NULL,
-		MHD_OPTION_LISTEN_SOCKET, listener, MHD_OPTION_NOTIFY_COMPLETED, on_completed, http,
-		MHD_OPTION_NOTIFY_CONNECTION, on_connection, http, MHD_OPTION_CONNECTION_LIMIT,
-		(unsigned int)HTTP_CONNECTIONS_MAX, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-		(size_t)HTTP_HEADER_MEMORY, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned int)HTTP_IDLE_SECONDS,
-		MHD_OPTION_END);
+		MHD_OPTION_UNESCAPE_CALLBACK, unescape, NULL, MHD_OPTION_LISTEN_SOCKET, listener,
+		MHD_OPTION_NOTIFY_COMPLETED, on_completed, http, MHD_OPTION_NOTIFY_CONNECTION, on_connection,
+		http, MHD_OPTION_CONNECTION_LIMIT, (unsigned int)HTTP_CONNECTIONS_MAX,
+		MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HTTP_HEADER_MEMORY, MHD_OPTION_CONNECTION_TIMEOUT,
+		(unsigned int)HTTP_IDLE_SECONDS, MHD_OPTION_END);
 	if (!http->daemon)
 		return -EIO;
 	info = MHD_get_daemon_info(http->daemon, MHD_DAEMON_INFO_EPOLL_FD);

@@ -73,7 +73,8 @@ struct http_request {
 	/* Idempotency-Key: how many of them, and the last. */
 	unsigned int keys;
 	const char *key;
-	const void *route; /* the handler's, set by check and read by handle */
+	const void *route;     /* the handler's, set by check and read by handle */
+	const char *body_mend; /* set by check: what to do about a body over the limit; NULL: send less */
 	/* Set by handle when it answers later: called once if the client leaves first; then no reply is made.
 	 */
 	void (*left)(void *context);
@@ -84,7 +85,8 @@ struct http_request {
 	void *answered_context;
 	json_t *query; /* then: its parameters, an object of strings, the maker's; else NULL */
 	struct http *http;
-	struct http_exchange *exchange; /* http.c's; NULL when answered is set */
+	struct MHD_Connection *connection; /* http*.c's, as is; NULL when answered is set */
+	struct http_exchange *exchange;	   /* http.c's; NULL when answered is set */
 };
 
 /* A parameter of the query, such as that of ?name=value; it may be empty. NULL: it is not there. */
@@ -107,6 +109,13 @@ struct http *http_create(struct loop *loop, int listener, gid_t group, struct me
 void http_stop_listening(struct http *http);
 /* Takes NULL. Every request must have been answered and every stream closed. */
 void http_destroy(struct http *http);
+
+/* The value of a parameter of the query (?NAME=VALUE), decoded; it lives as long as the request. NULL: there
+ * is none. */
+const char *http_query(const struct http_request *request, const char *name);
+/* 0; or -1 with *error set, ERROR_INVALID: the query has a parameter without a value, twice, or of another
+ * name than these (ended by NULL). */
+int http_check_query(const struct http_request *request, const char *const *names, struct error *error);
 
 /* Each answers a request, once; afterwards the request is gone. */
 void http_reply_json(

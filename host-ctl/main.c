@@ -18,6 +18,17 @@ static const struct verb {
 	const char *usage; /* NULL: it has a --help of its own */
 } verbs[] = {
 	{"run", "run a command in a fresh VM", cmd_run, run_usage},
+	{"create", "make a sandbox, a VM that stays", cmd_create, create_usage},
+	{"ls", "list the sandboxes", cmd_ls, ls_usage},
+	{"exec", "run a command in a sandbox", cmd_exec, exec_usage},
+	{"attach", "follow a command that was left running", cmd_attach, attach_usage},
+	{"logs", "print what a command wrote", cmd_logs, logs_usage},
+	{"pause", "have sandboxes stand still", cmd_sandbox_verb, sandbox_verb_usage},
+	{"resume", "have them go on", cmd_sandbox_verb, sandbox_verb_usage},
+	{"stop", "refused while sandboxes have no disks", cmd_sandbox_verb, sandbox_verb_usage},
+	{"start", "the same", cmd_sandbox_verb, sandbox_verb_usage},
+	{"rm", "remove sandboxes", cmd_sandbox_verb, sandbox_verb_usage},
+	{"events", "print what happens to sandboxes and commands", cmd_events, events_usage},
 	{"pool", "show the daemon's warm VMs", cmd_pool, pool_usage},
 	{"template", "build, list, show and remove what VMs are cloned from", cmd_template, template_usage},
 	{"control", "ask or tell a vmm that runs alone", cmd_control, control_usage},

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Invariants: slots[n] is the VM whose slot is n; a VM leaves its slot only when nothing of it is left, so
- * that uids and CIDs of living VMs are distinct. No claim is queued while a VM is warm.
+ * that uids and CIDs of living VMs are distinct. No claim is queued while a VM is warm. Every VM that is warm
+ * or may become so is of the pool's present kind.
  */
 #include "common/log.h"
 #include "host-ctl/clock.h"
@@ -13,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void refill(void *context);
+static void timer_fired(void *context);
 
 struct pool *pool_create(const struct pool_config *config, struct metrics_pool *metrics,
 	void (*full)(void *context), void (*emptied)(void *context), void *context)
@@ -27,7 +28,7 @@ struct pool *pool_create(const struct pool_config *config, struct metrics_pool *
 	pool->full = full;
 	pool->emptied = emptied;
 	pool->context = context;
-	pool->timer = loop_add_timer(config->vm->loop, refill, pool);
+	pool->timer = loop_add_timer(config->vm->loop, timer_fired, pool);
 	if (!pool->timer) {
 		free(pool);
 		return NULL;
@@ -41,9 +42,24 @@ void pool_destroy(struct pool *pool)
 	if (!pool)
 		return;
 	pool_quit_slots(pool);
-	loop_remove(pool->timer);
 	template_drop(pool->template);
-	free(pool);
+	pool->template = NULL;
+	pool->stopping = pool->destroyed = true;
+	/* Whoever is told of something may ask for this, and return to where the pool is still in use. */
+	pool->next = pool->config.slots->destroyed;
+	pool->config.slots->destroyed = pool;
+	loop_set_timer(pool->timer, 1);
+}
+
+void pool_slots_finish(struct pool_slots *slots)
+{
+	struct pool *pool;
+
+	while ((pool = slots->destroyed)) {
+		slots->destroyed = pool->next;
+		loop_remove(pool->timer);
+		free(pool);
+	}
 }
 
 bool pool_is_empty(const struct pool *pool)
@@ -52,6 +68,11 @@ bool pool_is_empty(const struct pool *pool)
 		if (pool->slots[i])
 			return false;
 	return true;
+}
+
+bool pool_is_queued(const struct pool *pool)
+{
+	return pool->queued > 0;
 }
 
 struct metrics_pool *pool_metrics(const struct pool *pool)
@@ -72,25 +93,6 @@ void pool_read_gauges(const struct pool *pool, struct metrics_gauges *gauges)
 		gauges->busy += vm->state == VM_BUSY || vm->state == VM_OWNED;
 		gauges->ending += vm->state == VM_ENDING;
 	}
-}
-
-bool pool_vm_is_fresh(const struct pool *pool, const struct vm *vm)
-{
-	return pool->templates[vm->slot] == pool->template;
-}
-
-/* How many VMs are, or may become, warm and of the present kind. */
-static unsigned int count_fresh(const struct pool *pool, bool warm_only)
-{
-	unsigned int count = 0;
-
-	for (unsigned int i = 0; i < POOL_VMS_MAX; i++) {
-		const struct vm *vm = pool->slots[i];
-
-		if (vm && pool_vm_is_fresh(pool, vm))
-			count += vm->state == VM_WARM || (!warm_only && vm_is_starting(vm));
-	}
-	return count;
 }
 
 void pool_schedule(struct pool *pool, uint64_t milliseconds)
@@ -162,22 +164,19 @@ static void note_failure(struct pool *pool, const char *cause)
 	pool_schedule(pool, delay);
 }
 
-/* Warm VMs of a former kind, and those beyond the target, once the target is met without them. */
+/* Warm VMs beyond the target. */
 static void end_surplus(struct pool *pool)
 {
-	unsigned int fresh = count_fresh(pool, true);
+	struct metrics_gauges now;
 
-	if (fresh < pool->config.target || pool->first)
-		return;
-	for (unsigned int i = 0; i < POOL_VMS_MAX; i++) {
+	pool_read_gauges(pool, &now);
+	for (unsigned int i = 0; i < POOL_VMS_MAX && !pool->first && now.warm > pool->config.target; i++) {
 		struct vm *vm = pool->slots[i];
 
 		if (!vm || vm->state != VM_WARM)
 			continue;
-		if (!pool_vm_is_fresh(pool, vm))
-			vm_retire(vm, "its template was replaced");
-		else if (fresh > pool->config.target && fresh--)
-			vm_retire(vm, "the pool's target was lowered");
+		vm_retire(vm, "the pool's target was lowered");
+		now.warm--;
 	}
 }
 
@@ -295,7 +294,7 @@ static unsigned int shortage(const struct pool *pool)
 
 	pool_read_gauges(pool, &now);
 	wanted = pool->config.target + now.queued;
-	have = count_fresh(pool, false);
+	have = now.warm + now.starting;
 	more = wanted > have ? wanted - have : 0;
 	if (now.starting >= pool->config.starts_max)
 		return 0;
@@ -388,9 +387,9 @@ static bool has_room(struct pool *pool)
 	return false;
 }
 
-static void refill(void *context)
+static void refill(struct pool *pool)
 {
-	struct pool *pool = context;
+	struct metrics_gauges now;
 
 	if (pool->stopping)
 		return;
@@ -402,7 +401,8 @@ static void refill(void *context)
 		loop_set_timer(pool->timer, pool->retry_ns - clock_now() + 1);
 		return;
 	}
-	if (count_fresh(pool, true) >= pool->config.target)
+	pool_read_gauges(pool, &now);
+	if (now.warm >= pool->config.target)
 		set_held(pool, NULL);
 	if (!shortage(pool))
 		return;
@@ -413,6 +413,16 @@ static void refill(void *context)
 		pool_schedule(pool, 0);
 }
 
+static void timer_fired(void *context)
+{
+	struct pool *pool = context;
+
+	if (pool->destroyed)
+		pool_slots_finish(pool->config.slots);
+	else
+		refill(pool);
+}
+
 /* --- for the daemon --- */
 
 int pool_start(struct pool *pool)
@@ -421,17 +431,42 @@ int pool_start(struct pool *pool)
 	return loop_set_timer(pool->timer, 1);
 }
 
+/* Those that no run has. */
+static void retire_all(struct pool *pool, const char *why)
+{
+	for (unsigned int i = 0; i < POOL_VMS_MAX; i++) {
+		struct vm *vm = pool->slots[i];
+
+		if (vm && (vm->state == VM_WARM || vm_is_starting(vm)))
+			vm_retire(vm, why);
+	}
+}
+
 void pool_set_template(struct pool *pool, struct template *template)
 {
 	struct template *before = pool->template;
 
-	pool->template = template ? template_take(template) : NULL;
+	if (template == before)
+		return;
+	pool->template = template_take(template);
 	template_drop(before);
 	/* Another kind: what failed of the one before says nothing of it. */
 	pool->failures = 0;
 	pool->retry_ns = 0;
-	end_surplus(pool);
+	retire_all(pool, "its template was replaced");
 	pool_schedule(pool, 0);
+}
+
+bool pool_has_template(const struct pool *pool)
+{
+	return pool->template != NULL;
+}
+
+void pool_fail(struct pool *pool, const struct error *error)
+{
+	snprintf(pool->last_failure, sizeof pool->last_failure, "%s", error->message);
+	pool->failures = 1;
+	refuse_all(pool, error);
 }
 
 void pool_set_target(struct pool *pool, unsigned int target)
@@ -446,21 +481,12 @@ unsigned int pool_target(const struct pool *pool)
 	return pool->config.target;
 }
 
-/* One that waits warm: of the present kind, if there is one. */
 static struct vm *find_warm(const struct pool *pool)
 {
-	struct vm *found = NULL;
-
-	for (unsigned int i = 0; i < POOL_VMS_MAX; i++) {
-		struct vm *vm = pool->slots[i];
-
-		if (!vm || vm->state != VM_WARM)
-			continue;
-		if (pool_vm_is_fresh(pool, vm))
-			return vm;
-		found = vm;
-	}
-	return found;
+	for (unsigned int i = 0; i < POOL_VMS_MAX; i++)
+		if (pool->slots[i] && pool->slots[i]->state == VM_WARM)
+			return pool->slots[i];
+	return NULL;
 }
 
 void pool_stop(struct pool *pool)

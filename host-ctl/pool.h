@@ -8,12 +8,11 @@
  * after POOL_FAILURES_MAX failures in a row, those who wait are refused with the cause rather than left to
  * hang.
  *
- * Its VMs are clones of its template, or are booted while it has none. When that changes, VMs that are warm
- * already still serve claims, after those of the new kind, and are ended as soon as the target is met without
- * them.
+ * Its VMs are clones of its template, or are booted while it has none. When that changes, those that no run
+ * has are ended at once: whoever claims from then on gets a VM of the new kind, and waits for it if need be.
  *
  * Several pools share one table of slots, and with it vms_max. Where all are taken, a claim that waits gets
- * the place of a warm VM of another pool, and a VM of a pool's present kind that of one of a former kind.
+ * the place of a warm VM of another pool.
  * They share the host's room (host-ctl/room.h) too. Where there is none for a refill, the pool is held: it
  * looks again when a VM is gone, and every ROOM_RETRY_MS. Claims that wait still get VMs then, until there is
  * no room for these either.
@@ -48,7 +47,8 @@ enum {
 struct pool_slots {
 	bool used[POOL_VMS_MAX];
 	unsigned int count, maximum;
-	struct pool *pools; /* that share them */
+	struct pool *pools;	/* that share them */
+	struct pool *destroyed; /* their memory is freed in the loop's next turn */
 };
 
 struct pool_config {
@@ -56,7 +56,7 @@ struct pool_config {
 	struct pool_slots *slots; /* outlives the pool, as does */
 	struct room *room;
 	const struct vm_config *vm;
-	const struct vm_source *cold; /* without a template; NULL: then there must be one */
+	const struct vm_source *cold; /* without a template; NULL: it is not started before it has one */
 };
 
 /* One claim that waits; part of its owner's memory, which stays until granted, refused or cancelled. */
@@ -77,18 +77,28 @@ struct pool;
  */
 struct pool *pool_create(const struct pool_config *config, struct metrics_pool *metrics,
 	void (*full)(void *context), void (*emptied)(void *context), void *context);
-/* Takes NULL. Only a pool that is empty. */
+/* Takes NULL. Only a pool that is empty. Its memory goes in the loop's next turn, or with pool_slots_finish.
+ */
 void pool_destroy(struct pool *pool);
+/* Frees the destroyed pools, after the loop. */
+void pool_slots_finish(struct pool_slots *slots);
 
-/* Starts filling. 0 or -errno. */
+/* Starts filling; claims that came before have waited. 0 or -errno. */
 int pool_start(struct pool *pool);
-/* What VMs that start from now on are cloned from; NULL: they are booted. */
+/* What every VM that is handed out from now on is cloned from. */
 void pool_set_template(struct pool *pool, struct template *template);
+bool pool_has_template(const struct pool *pool);
+/* Of a pool that is not started, for want of its template: the claims that wait are refused with the error.
+ */
+void pool_fail(struct pool *pool, const struct error *error);
 void pool_set_target(struct pool *pool, unsigned int target);
 unsigned int pool_target(const struct pool *pool);
 /* No VM is started any more, every waiting claim is refused, every VM is ended; then emptied is called. */
 void pool_stop(struct pool *pool);
+/* It has no VM. */
 bool pool_is_empty(const struct pool *pool);
+/* Claims wait. */
+bool pool_is_queued(const struct pool *pool);
 
 /* A warm VM, which the caller takes; or NULL: with error->kind ERROR_NONE the claim is queued, otherwise it
  * is refused and the error says why. */

@@ -6,7 +6,7 @@
 #include "host-ctl/pool.h"
 
 struct pool {
-	struct pool *next; /* of those that share the slots */
+	struct pool *next; /* of those that share the slots, or were destroyed */
 	struct pool_config config;
 	struct metrics_pool *metrics;
 	struct template *template; /* NULL: none */
@@ -20,7 +20,7 @@ struct pool {
 	uint64_t retry_ns;	   /* no start before */
 	char last_failure[VM_CAUSE_MAX];
 	char held[ERROR_MESSAGE_MAX]; /* why no refill is started; empty: it may be */
-	bool started, stopping, was_full;
+	bool started, stopping, destroyed, was_full;
 	void (*full)(void *context);
 	void (*emptied)(void *context);
 	void *context;
@@ -28,8 +28,6 @@ struct pool {
 
 /* A refill after so long, unless the pool stands still. */
 void pool_schedule(struct pool *pool, uint64_t milliseconds);
-/* Of the kind that is started now. */
-bool pool_vm_is_fresh(const struct pool *pool, const struct vm *vm);
 
 /* --- pool_slots.c: the slots that pools share --- */
 
@@ -39,9 +37,8 @@ void pool_quit_slots(struct pool *pool);
 /* How many slots this pool may take now: those that are free, less what claims of other pools wait for when
  * none waits here. */
 unsigned int pool_free_slots(const struct pool *pool);
-/* Of a pool that wants a slot and has none: ends a warm VM that is wanted less, one at a time, so that a slot
- * comes free: one of its own of a former kind; or, when a claim waits here, one of the pool that has the most
- * warm ones and no claim. */
+/* Of a pool that wants a slot and has none: when a claim waits here, ends a warm VM of the pool that has the
+ * most of them and no claim, one at a time, so that a slot comes free. */
 void pool_make_way(struct pool *pool);
 /* A slot came free: the other pools look whether they want it. */
 void pool_pass_on(const struct pool *pool);

@@ -37,17 +37,6 @@ unsigned int pool_free_slots(const struct pool *pool)
 	return free > kept ? free - kept : 0;
 }
 
-static struct vm *find_stale(const struct pool *pool)
-{
-	for (unsigned int i = 0; i < POOL_VMS_MAX; i++) {
-		struct vm *vm = pool->slots[i];
-
-		if (vm && vm->state == VM_WARM && !pool_vm_is_fresh(pool, vm))
-			return vm;
-	}
-	return NULL;
-}
-
 static struct vm *find_idle(const struct pool *pool)
 {
 	for (unsigned int i = 0; i < POOL_VMS_MAX; i++)
@@ -60,7 +49,6 @@ void pool_make_way(struct pool *pool)
 {
 	const struct pool *richest = NULL;
 	unsigned int most = 0;
-	struct vm *vm = find_stale(pool);
 
 	for (const struct pool *other = pool->config.slots->pools; other; other = other->next) {
 		struct metrics_gauges now;
@@ -74,10 +62,8 @@ void pool_make_way(struct pool *pool)
 			richest = other;
 		}
 	}
-	if (!vm && richest && count_unserved(pool))
-		vm = find_idle(richest);
-	if (vm)
-		vm_retire(vm, "its place was wanted for another VM (--max-vms)");
+	if (richest && count_unserved(pool))
+		vm_retire(find_idle(richest), "its place was wanted for another VM (--max-vms)");
 }
 
 void pool_pass_on(const struct pool *pool)

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/sysinfo.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
@@ -192,22 +193,22 @@ uint64_t room_expected_bytes(const struct vm_source *source)
 	return share > least ? share : least;
 }
 
+/* name: of the template that is wanted; NULL: one more VM. */
 static int check_memory(
-	const struct room *room, const struct vm_source *source, bool awaited, struct error *error)
+	const struct room *room, const char *name, uint64_t wanted, uint64_t kept, struct error *error)
 {
-	uint64_t available = room_available_bytes(room), wanted = room_expected_bytes(source);
-	uint64_t kept = awaited ? room->reserve_bytes / 2 : room->reserve_bytes;
+	uint64_t available = room_available_bytes(room);
 
 	if (available == UINT64_MAX || (available >= room->promised_bytes + wanted &&
 					       available - room->promised_bytes - wanted >= kept))
 		return 0;
 	return error_set(error, ERROR_EXHAUSTED,
-		"no room for one more VM: %" PRIu64 " MiB of memory can be had, %" PRIu64
+		"no room for %s%.64s: %" PRIu64 " MiB of memory can be had, %" PRIu64
 		" MiB of it are promised to VMs that start, %" PRIu64 " MiB are wanted and %" PRIu64
 		" MiB kept free: let runs end, lower the targets of pools, give the host or its cgroup more "
 		"memory, or a smaller --reserve",
-		available >> MIB_SHIFT, room->promised_bytes >> MIB_SHIFT, wanted >> MIB_SHIFT,
-		kept >> MIB_SHIFT);
+		name ? "template " : "one more VM", name ? name : "", available >> MIB_SHIFT,
+		room->promised_bytes >> MIB_SHIFT, wanted >> MIB_SHIFT, kept >> MIB_SHIFT);
 }
 
 static int check_fds(const struct room *room, bool awaited, struct error *error)
@@ -227,10 +228,27 @@ static int check_fds(const struct room *room, bool awaited, struct error *error)
 
 int room_check(const struct room *room, const struct vm_source *source, bool awaited, struct error *error)
 {
+	uint64_t kept = awaited ? room->reserve_bytes / 2 : room->reserve_bytes;
+
 	error->kind = ERROR_NONE;
 	if (!room->reserve_bytes)
 		return 0;
-	return check_fds(room, awaited, error) ? -1 : check_memory(room, source, awaited, error);
+	if (check_fds(room, awaited, error))
+		return -1;
+	return check_memory(room, NULL, room_expected_bytes(source), kept, error);
+}
+
+int room_check_bytes(const struct room *room, const char *name, uint64_t bytes, struct error *error)
+{
+	error->kind = ERROR_NONE;
+	return room->reserve_bytes ? check_memory(room, name, bytes, room->reserve_bytes / 2, error) : 0;
+}
+
+uint64_t room_host_bytes(void)
+{
+	struct sysinfo host;
+
+	return sysinfo(&host) < 0 ? UINT64_MAX : (uint64_t)host.totalram * host.mem_unit;
 }
 
 void room_enter(struct room *room, uint64_t bytes)

@@ -18,6 +18,10 @@
  * beyond that is not kept for them: the limit of each VM's own cgroup bounds it, and the reserve is there for
  * it.
  *
+ * A loaded template's memory, and what processes in standby have touched (host-ctl/standby.h: some hundred
+ * KiB each, at most STANDBY_MAX), is in use already and so not available; nothing is promised for the latter:
+ * the clone that takes one promises its figure then.
+ *
  * An fd is free when RLIMIT_NOFILE allows one more. The fds that are open are counted only where that limit
  * is low enough for the daemon's bounds to reach it.
  */
@@ -66,6 +70,12 @@ uint64_t room_expected_bytes(const struct vm_source *source);
  * figures and the mend. What cannot be read is no limit.
  */
 int room_check(const struct room *room, const struct vm_source *source, bool awaited, struct error *error);
+
+/* The same for a template that is to be loaded, which a client waits for: these bytes of it stay in memory.
+ */
+int room_check_bytes(const struct room *room, const char *name, uint64_t bytes, struct error *error);
+/* All the memory that the host has; UINT64_MAX: it cannot be told. */
+uint64_t room_host_bytes(void);
 
 /* A VM was started: its figure counts until it is settled; its fds until it has left. */
 void room_enter(struct room *room, uint64_t bytes);

@@ -318,10 +318,7 @@ static int parse_fields(struct parser *parser)
 {
 	struct run_request *request = parser->request;
 
-	const char *const *known = parser->form == RUN_COMMAND ? command_fields : fields;
-
-	if (api_body_check_fields(parser->root, known, parser->error) ||
-		refuse_both(parser, "argv", "argv_b64") || refuse_both(parser, "env", "env_b64") ||
+	if (refuse_both(parser, "argv", "argv_b64") || refuse_both(parser, "env", "env_b64") ||
 		refuse_both(parser, "stdin", "stdin_b64") || parse_argv(parser) || parse_env(parser) ||
 		parse_text(parser, "cwd", RUN_CWD_MAX, true) ||
 		parse_text(parser, "user", RUN_USER_MAX, false) || parse_input(parser) ||
@@ -352,22 +349,23 @@ int run_request_take(
 	return status;
 }
 
-json_t *run_request_load(const char *body, size_t length, struct error *error)
+json_t *run_request_load(const char *body, size_t length, enum run_form form, struct error *error)
 {
-	return api_body_load(body, length, NULL, error);
+	return api_body_load(body, length, form == RUN_COMMAND ? command_fields : fields, error);
 }
 
 int run_request_parse(
 	struct run_request *request, const char *body, size_t length, bool upgraded, struct error *error)
 {
-	json_t *root = run_request_load(body, length, error);
+	enum run_form form = upgraded ? RUN_UPGRADED : RUN_PLAIN;
+	json_t *root = run_request_load(body, length, form, error);
 	int status;
 
 	*request = (struct run_request){0};
 	if (!root)
 		return -1;
 	/* No string is longer here than in the JSON, quotes for its NUL included. */
-	status = run_request_take(request, root, length, upgraded ? RUN_UPGRADED : RUN_PLAIN, error);
+	status = run_request_take(request, root, length, form, error);
 	json_decref(root);
 	return status;
 }

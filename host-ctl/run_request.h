@@ -48,8 +48,9 @@ struct run_request {
  */
 int run_request_parse(
 	struct run_request *request, const char *body, size_t length, bool upgraded, struct error *error);
-/* The JSON object of a body, the caller's; NULL with *error set, ERROR_INVALID. */
-json_t *run_request_load(const char *body, size_t length, struct error *error);
+/* The JSON object of a body, of no fields but those of its form, the caller's; NULL with *error set,
+ * ERROR_INVALID. */
+json_t *run_request_load(const char *body, size_t length, enum run_form form, struct error *error);
 /* The same as run_request_parse of such an object. room: bytes that its strings take, a NUL each included, or
  * more. The fields on_detach and wake of a command are its owner's to read. */
 int run_request_take(

@@ -43,14 +43,15 @@ static void read_pid(int lock, char pid[PID_TEXT + 1])
 	pid[strspn(pid, "0123456789")] = '\0';
 }
 
-static int in_use(struct error *error, int lock, const char *what, const char *path)
+static int in_use(struct error *error, int lock, const char *what, const char *path, const char *option)
 {
 	char pid[PID_TEXT + 1];
 
 	read_pid(lock, pid);
 	error_set(error, ERROR_CONFLICT,
-		"%s %s is in use by a running host-ctl serve (pid %s): stop it first", what, path,
-		pid[0] ? pid : "unknown");
+		"%s %s is in use by a running host-ctl serve (pid %s): stop it first, or give this one its "
+		"own with %s",
+		what, path, pid[0] ? pid : "unknown", option);
 	return -EBUSY;
 }
 
@@ -80,8 +81,8 @@ static int lock_file(int lock)
 }
 
 /* The lock is the kernel's and ends with the process; the pid in the file is for people. */
-static int take_lock(const char *path, const char *what, const char *subject, const char *mend, int *lock,
-	struct error *error)
+static int take_lock(const char *path, const char *what, const char *subject, const char *option,
+	const char *mend, int *lock, struct error *error)
 {
 	char pid[PID_TEXT];
 	ssize_t length, written;
@@ -92,7 +93,7 @@ static int take_lock(const char *path, const char *what, const char *subject, co
 		return refuse(error, -errno, "open the lock", path, mend);
 	status = lock_file(*lock);
 	if (status) {
-		status = status == -EWOULDBLOCK ? in_use(error, *lock, what, subject)
+		status = status == -EWOULDBLOCK ? in_use(error, *lock, what, subject, option)
 						: fail(error, status, "lock", path);
 		fd_close(lock);
 		return status;
@@ -166,12 +167,13 @@ int runtime_open(struct runtime *runtime, const char *folder, const char *socket
 	if (!status)
 		status = make_path(lock, sizeof lock, folder, "/serve.lock", error);
 	if (!status)
-		status = take_lock(
-			lock, "the runtime folder", folder, MEND_FOLDER, &runtime->folder_lock, error);
+		status = take_lock(lock, "the runtime folder", folder, "--runtime-dir", MEND_FOLDER,
+			&runtime->folder_lock, error);
 	if (!status)
 		status = make_path(lock, sizeof lock, socket, ".lock", error);
 	if (!status)
-		status = take_lock(lock, "the socket", socket, MEND_SOCKET, &runtime->socket_lock, error);
+		status = take_lock(
+			lock, "the socket", socket, "--socket", MEND_SOCKET, &runtime->socket_lock, error);
 	if (!status && mkdir(runtime->sockets, 0700) < 0 && errno != EEXIST)
 		status = refuse(error, -errno, "make", runtime->sockets, MEND_FOLDER);
 	runtime->has_sockets = !status;

@@ -11,7 +11,8 @@ struct sandboxes {
 	unsigned int count;
 	struct operation *operations; /* the newest first */
 	unsigned int operation_count;
-	uint64_t output_bytes; /* held of commands that have ended */
+	unsigned int command_count; /* of all sandboxes */
+	uint64_t output_bytes;	    /* held of commands that have ended */
 };
 
 /* To the registry, and out of it with its memory. */

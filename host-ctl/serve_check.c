@@ -9,7 +9,6 @@
 #include <stddef.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/sysinfo.h>
 #include <unistd.h>
 
 enum want {
@@ -112,12 +111,8 @@ static int check_kvm(const char *path, struct error *error)
 /* A VM that wants more than that is refused by its vmm; here once, and not at each start. */
 static int check_memory(uint64_t wanted, struct error *error)
 {
-	struct sysinfo host;
-	uint64_t memory;
+	uint64_t memory = room_host_bytes();
 
-	if (sysinfo(&host) < 0)
-		return 0;
-	memory = (uint64_t)host.totalram * host.mem_unit;
 	if (wanted <= memory)
 		return 0;
 	return error_set(error, ERROR_INVALID,

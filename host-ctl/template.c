@@ -11,9 +11,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/random.h>
 #include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+enum { GENERATION_BYTES = 8, BLOCK = 512 /* of st_blocks */ };
 
 static const char working_set[] = "working-set";
 
@@ -25,6 +28,25 @@ bool template_name_is_valid(const char *name)
 
 	return length > 0 && length < TEMPLATE_NAME_MAX && strchr(first, name[0]) &&
 	       strspn(name, others) == length;
+}
+
+int template_name_check(const char *name, const char *what, struct error *error)
+{
+	size_t length = strlen(name);
+
+	if (!length)
+		return error_set(error, ERROR_INVALID, "%s is empty: give the name of a template", what);
+	if (length >= TEMPLATE_NAME_MAX)
+		return error_set(error, ERROR_INVALID,
+			"%s is %zu bytes long, and the name of a template at most %d", what, length,
+			TEMPLATE_NAME_MAX - 1);
+	if (!template_name_is_valid(name))
+		return error_set(error, ERROR_INVALID,
+			"%s is not the name of a template: it has a-z, 0-9, '.', '_' and '-', a letter or "
+			"digit "
+			"first, not '%s'",
+			what, name);
+	return 0;
 }
 
 struct template *template_take(struct template *template)
@@ -49,7 +71,32 @@ static json_int_t changed_ns(const struct stat *status)
 	return (json_int_t)status->st_mtim.tv_sec * 1000000000 + status->st_mtim.tv_nsec;
 }
 
+json_t *template_new_generation(void)
+{
+	unsigned char random[GENERATION_BYTES];
+	char text[2 * GENERATION_BYTES + 1];
+
+	if (getrandom(random, sizeof random, 0) != sizeof random)
+		return NULL;
+	for (size_t i = 0; i < sizeof random; i++)
+		snprintf(text + 2 * i, 3, "%02x", random[i]);
+	return json_string(text);
+}
+
 /* --- loading --- */
+
+uint64_t template_loaded_bytes(int folder)
+{
+	static const char *const names[] = {"state", "memory", working_set};
+	struct stat status;
+	uint64_t bytes = 0;
+
+	/* The holes take nothing. */
+	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+		if (fstatat(folder, names[i], &status, AT_SYMLINK_NOFOLLOW) == 0)
+			bytes += (uint64_t)status.st_blocks * BLOCK;
+	return bytes;
+}
 
 /* [from, until) of one file to the same place of another. */
 static int copy_range(int from, int to, off_t at, off_t until)
@@ -181,7 +228,9 @@ int template_load(int folder, const char *name, json_t *about, unsigned int rehe
 	if (!r && (step = "image"))
 		r = open_image(template, image);
 	if (r) {
-		error_set(error, ERROR_INTERNAL, "cannot load the %s of template %s: %s", step, name,
+		error_set(error,
+			r == -ENOMEM || r == -EMFILE || r == -ENFILE ? ERROR_INTERNAL : ERROR_BUILD_FAILED,
+			"cannot load the %s of template %s: %s", step, name,
 			r == -ESTALE ? "it has changed since: build the template again" : strerror(-r));
 		template_drop(template);
 		return r;

@@ -47,6 +47,11 @@ struct template
 
 /* [a-z0-9][a-z0-9._-]*, shorter than TEMPLATE_NAME_MAX. */
 bool template_name_is_valid(const char *name);
+/* The same, in words: 0, or -1 with *error set, ERROR_INVALID. what: the field or so that has the name. */
+int template_name_check(const char *name, const char *what, struct error *error);
+
+/* Another with each build, for "generation" of a template's description. NULL without memory. */
+json_t *template_new_generation(void);
 
 /*
  * Reads the state and memory files of a folder (an fd) into memory, and opens the image. about: what it is,
@@ -61,6 +66,8 @@ int template_load(int folder, const char *name, json_t *about, unsigned int rehe
  * why).
  */
 int template_record(struct template *template, pid_t pid, int folder);
+/* What the loaded files of a folder take of the host's memory. */
+uint64_t template_loaded_bytes(int folder);
 /* 0 or -errno: -EBUSY: something has it mapped for writing. */
 int template_seal(struct template *template);
 

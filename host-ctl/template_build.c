@@ -11,7 +11,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
+
+enum { DISK_FULL_BYTES = 1024 * 1024 }; /* with less it is called full */
 
 struct template_job {
 	struct template_store *store;
@@ -20,6 +23,7 @@ struct template_job {
 	void *context;
 	char name[TEMPLATE_NAME_MAX];
 	unsigned int slot, rehearsals;
+	const struct room *room;
 	bool loading; /* no build: it is on the disk */
 	bool saved, checked;
 	char folder_name[TEMPLATE_FOLDER_MAX];
@@ -41,6 +45,7 @@ struct template_job {
 const char *template_phase_name(enum template_phase phase)
 {
 	static const char *const names[TEMPLATE_PHASE_COUNT] = {
+		[TEMPLATE_WAITING] = "waiting",
 		[TEMPLATE_BOOTING] = "booting",
 		[TEMPLATE_RUNNING] = "running",
 		[TEMPLATE_SAVING] = "saving",
@@ -88,12 +93,27 @@ static void finish(struct template_job *job)
 	free_job(job);
 }
 
+static bool disk_is_full(const struct template_job *job)
+{
+	struct statvfs disk;
+
+	return !job->loading && fstatvfs(job->store->folder, &disk) == 0 &&
+	       (uint64_t)disk.f_bfree * disk.f_frsize < DISK_FULL_BYTES;
+}
+
 static void set_failed(struct template_job *job, const char *cause)
 {
 	if (job->error.kind)
 		return;
-	error_set(&job->error, ERROR_BUILD_FAILED, "template %s could not be %s: %s", job->name,
-		job->loading ? "loaded" : "built", cause);
+	if (disk_is_full(job))
+		error_set(&job->error, ERROR_BUILD_FAILED,
+			"template %s could not be built: %.200s: the disk of %.128s is full: free some of "
+			"it, or "
+			"name a folder on another with --state-dir",
+			job->name, cause, job->store->path);
+	else
+		error_set(&job->error, ERROR_BUILD_FAILED, "template %s could not be %s: %s", job->name,
+			job->loading ? "loaded" : "built", cause);
 }
 
 /* --- the VMs --- */
@@ -176,10 +196,14 @@ static void loaded(void *context)
 		finish(job);
 }
 
+/* Loads it, if there is room, and has a clone of it started. */
 static int begin_check(struct template_job *job)
 {
-	int status = worker_start(job->config->loop, load, loaded, job);
+	int status;
 
+	if (room_check_bytes(job->room, job->name, template_loaded_bytes(job->folder), &job->error))
+		return -ENOMEM;
+	status = worker_start(job->config->loop, load, loaded, job);
 	if (status)
 		set_failed(job, strerror(-status));
 	else
@@ -187,14 +211,14 @@ static int begin_check(struct template_job *job)
 	return status;
 }
 
-static void store(void *context)
+static void give_name(void *context)
 {
 	struct template_job *job = context;
 
-	job->work_status = template_store_commit(job->store, job->folder_name, job->folder, job->template);
+	job->work_status = template_store_name(job->store, job->folder_name, job->name);
 }
 
-static void stored(void *context)
+static void named(void *context)
 {
 	struct template_job *job = context;
 
@@ -207,6 +231,26 @@ static void stored(void *context)
 		template_store_add(job->store, job->template);
 	}
 	finish(job);
+}
+
+static void store(void *context)
+{
+	struct template_job *job = context;
+
+	job->work_status = template_store_write(job->folder, job->template);
+}
+
+static void stored(void *context)
+{
+	struct template_job *job = context;
+	int status = job->work_status;
+
+	if (!status && !job->error.kind)
+		status = worker_start(job->config->loop, give_name, named, job);
+	if (status)
+		set_failed(job, strerror(-status));
+	if (job->error.kind)
+		finish(job);
 }
 
 static void conclude(struct template_job *job)
@@ -305,6 +349,7 @@ static struct template_job *create(struct template_store *store, const struct vm
 		.context = context,
 		.slot = order->slot,
 		.rehearsals = order->rehearsals,
+		.room = order->room,
 		.folder = -1,
 		.build = {.commands = order->commands,
 			.count = order->count,
@@ -348,8 +393,9 @@ int template_build(struct template_store *store, const struct vm_config *config,
 	}
 	job->source = *order->source;
 	job->source.cid = TEMPLATE_CID;
-	job->about = json_pack("{s:i,s:s,s:I,s:o}", "format", TEMPLATE_FORMAT, "name", job->name,
-		"created_ms", (json_int_t)(clock_read(CLOCK_REALTIME) / CLOCK_NS_PER_MS), "inputs", inputs);
+	job->about = json_pack("{s:i,s:s,s:o,s:I,s:o}", "format", TEMPLATE_FORMAT, "name", job->name,
+		"generation", template_new_generation(), "created_ms",
+		(json_int_t)(clock_read(CLOCK_REALTIME) / CLOCK_NS_PER_MS), "inputs", inputs);
 	status = job->about ? open_files(job) : -ENOMEM;
 	if (status)
 		set_failed(job, strerror(-status));

@@ -7,8 +7,8 @@
  *   Any failure, and cancel: the VM is ended, nothing is left, done with the error.
  *
  * Reading into memory, recording the working set and bringing to the disk take up to seconds and are a
- * worker's; a cancel waits for its end, and comes too late once a build is being brought to the disk. The
- * loop goes on meanwhile.
+ * worker's; a cancel waits for its end, and comes too late once a build is being given its name. The loop
+ * goes on meanwhile.
  *
  * The clone that checks maps memory that is not sealed yet, so that its vmm checks the memory's checksum over
  * the very bytes that all later clones map.
@@ -19,12 +19,14 @@
 #ifndef HOST_CTL_TEMPLATE_BUILD_H
 #define HOST_CTL_TEMPLATE_BUILD_H
 
+#include "host-ctl/room.h"
 #include "host-ctl/template_store.h"
 
 enum { TEMPLATE_COMMANDS_MAX = 64, TEMPLATE_COMMAND_TIMEOUT_MS = 10 * 60 * 1000 };
 
 /* Of a build, in this order. */
 enum template_phase {
+	TEMPLATE_WAITING, /* for another build or load */
 	TEMPLATE_BOOTING,
 	TEMPLATE_RUNNING, /* a preparing command; again for each */
 	TEMPLATE_SAVING,
@@ -38,8 +40,8 @@ struct template_events {
 	void (*output)(void *context, bool is_stderr, const void *bytes, size_t length);
 	/* False: no output is taken until template_job_continue. May be NULL. */
 	bool (*has_room)(void *context);
-	/* A phase begins, but for TEMPLATE_BOOTING, with which all begin. command: which one runs, the first
-	 * is 1. May be NULL. */
+	/* A phase begins; not called for TEMPLATE_WAITING and TEMPLATE_BOOTING, which are before the job.
+	 * command: which one runs, the first is 1. May be NULL. */
 	void (*progress)(void *context, enum template_phase phase, unsigned int command);
 	/* The end; the job is freed after it. template: it is in the store; NULL: *error says why not. */
 	void (*done)(void *context, struct template *template, const struct error *error);
@@ -52,6 +54,7 @@ struct template_order {
 	unsigned int count;
 	unsigned int rehearsals; /* of the clones */
 	unsigned int slot;	 /* of its VMs, one at a time */
+	const struct room *room; /* that has to hold the template's memory; outlives the job */
 };
 
 struct template_job;

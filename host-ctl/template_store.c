@@ -2,6 +2,7 @@
 #include "host-ctl/template_store.h"
 #include "common/io.h"
 #include "common/log.h"
+#include "host-ctl/state_folder.h"
 #include "host-ctl/worker.h"
 
 #include <dirent.h>
@@ -25,10 +26,11 @@ static int open_folder(int at, const char *name)
 	return fd < 0 ? -errno : fd;
 }
 
-/* A folder of plain files. They lose their names here, and their pages when they are closed. */
-static void remove_folder(int at, const char *name)
+/* A folder of plain files. They lose their names here, and their pages when they are closed. What is no
+ * folder loses its name. 0 or -errno. */
+static int remove_folder(int at, const char *name)
 {
-	int fd = open_folder(at, name), files[WORKER_FDS_MAX];
+	int fd = open_folder(at, name), files[WORKER_FDS_MAX], r = 0;
 	DIR *listing = fd < 0 ? NULL : fdopendir(fd);
 	struct dirent *entry;
 	size_t count = 0;
@@ -41,12 +43,15 @@ static void remove_folder(int at, const char *name)
 		unlinkat(fd, entry->d_name, 0);
 	}
 	worker_close(files, count);
+	if (unlinkat(at, name, fd == -ENOTDIR || fd == -ELOOP ? 0 : AT_REMOVEDIR) < 0) {
+		r = -errno;
+		log_warn("cannot remove what is left of a template, %s: %s", name, strerror(-r));
+	}
 	if (listing)
 		closedir(listing);
 	else
 		fd_close(&fd);
-	if (unlinkat(at, name, AT_REMOVEDIR) < 0)
-		log_warn("cannot remove what is left of a template, %s: %s", name, strerror(errno));
+	return r;
 }
 
 static DIR *list(int folder)
@@ -74,31 +79,19 @@ static void sweep(int folder)
 		closedir(listing);
 }
 
-static int fail(struct error *error, int status, const char *what, const char *name)
-{
-	error_set(error, ERROR_INTERNAL,
-		"cannot %s %s: %s: name a folder that can be written with --state-dir", what, name,
-		strerror(-status));
-	return status;
-}
-
 int template_store_open(struct template_store *store, const char *state_directory, struct error *error)
 {
-	int state, r;
+	int state = state_folder_open(state_directory, error);
 
 	*store = (struct template_store){.folder = -1};
-	if (mkdir(state_directory, 0755) < 0 && errno != EEXIST)
-		return fail(error, -errno, "make the state folder", state_directory);
-	state = open(state_directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (state < 0)
-		return fail(error, -errno, "open the state folder", state_directory);
+		return state;
+	snprintf(store->path, sizeof store->path, "%.4000s/templates", state_directory);
 	/* Memory of guests: for nobody else. */
-	r = mkdirat(state, "templates", 0700) < 0 && errno != EEXIST ? -errno : 0;
-	if (!r)
-		r = store->folder = open_folder(state, "templates");
+	store->folder = state_folder_open_in(state, state_directory, "templates", error);
 	fd_close(&state);
-	if (r < 0)
-		return fail(error, r, "use the folder of templates in", state_directory);
+	if (store->folder < 0)
+		return store->folder;
 	/* What is unfinished is another daemon's, if there is one. */
 	if (flock(store->folder, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK) {
 		fd_close(&store->folder);
@@ -182,8 +175,7 @@ static int give_name(const struct template_store *store, const char *folder, con
 	return 0;
 }
 
-int template_store_commit(
-	const struct template_store *store, const char *folder, int fd, const struct template *template)
+int template_store_write(int fd, const struct template *template)
 {
 	int r = write_description(fd, template->about);
 
@@ -193,10 +185,13 @@ int template_store_commit(
 		r = sync_file(fd, "memory");
 	if (!r && template->working_set >= 0)
 		r = sync_file(fd, "working-set");
-	if (!r && fsync(fd) < 0)
-		r = -errno;
-	if (!r)
-		r = give_name(store, folder, template->name);
+	return !r && fsync(fd) < 0 ? -errno : r;
+}
+
+int template_store_name(const struct template_store *store, const char *folder, const char *name)
+{
+	int r = give_name(store, folder, name);
+
 	if (!r && fsync(store->folder) < 0)
 		log_warn("templates: %s", strerror(errno));
 	return r;
@@ -242,37 +237,74 @@ static json_t *read_description(int folder)
 	int fd = openat(folder, description, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
 	char *text = fd < 0 ? NULL : malloc(TEMPLATE_JSON_MAX);
 	ssize_t length = text ? io_read_full(fd, text, TEMPLATE_JSON_MAX) : -1;
-	json_t *about = length < 0 ? NULL : json_loadb(text, (size_t)length, 0, NULL);
+	json_t *about = length < 0 ? NULL : json_loadb(text, (size_t)length, JSON_REJECT_DUPLICATES, NULL);
 
 	free(text);
 	fd_close(&fd);
 	return about;
 }
 
+static int refuse_damaged(struct error *error, const char *name, const char *why)
+{
+	error_set(error, ERROR_BUILD_FAILED, "template %.64s cannot be used: %s", name, why);
+	return -EBADMSG;
+}
+
+/* What has its name is no folder that can be opened. */
+static int refuse_entry(const struct template_store *store, const char *name, int status, struct error *error)
+{
+	struct stat entry;
+	const char *kind = "a file";
+
+	if (status == -ENOENT || fstatat(store->folder, name, &entry, AT_SYMLINK_NOFOLLOW) < 0) {
+		error_set(error, ERROR_NOT_FOUND,
+			"there is no template %.64s: see `host-ctl template list`, or build it", name);
+		return -ENOENT;
+	}
+	if (S_ISDIR(entry.st_mode))
+		return refuse_damaged(error, name, strerror(-status));
+	if (S_ISLNK(entry.st_mode))
+		kind = "a symbolic link, which is not followed";
+	error_set(error, ERROR_BUILD_FAILED,
+		"template %.64s cannot be used: %.256s/%.64s is %s, not a folder: remove it, or build it "
+		"again",
+		name, store->path, name, kind);
+	return -EBADMSG;
+}
+
+/* NULL, or what is wrong with template.json. */
+static const char *find_fault(const json_t *about, const char *name)
+{
+	const char *own = json_string_value(json_object_get(about, "name"));
+
+	if (json_integer_value(json_object_get(about, "format")) != TEMPLATE_FORMAT)
+		return "its template.json is damaged or of another version: build it again";
+	if (!own || strcmp(own, name) != 0)
+		return "its template.json is that of a template of another name: name its folder so again, "
+		       "or "
+		       "build it again";
+	return NULL;
+}
+
 int template_store_read(
 	const struct template_store *store, const char *name, int *fd, json_t **about, struct error *error)
 {
 	int folder = open_folder(store->folder, name);
+	const char *fault;
 	json_t *read;
 
-	if (folder == -ENOENT)
-		error_set(error, ERROR_NOT_FOUND, "there is no template %.64s", name);
-	else if (folder < 0)
-		fail(error, folder, "open template", name);
 	if (folder < 0)
-		return folder;
+		return refuse_entry(store, name, folder, error);
 	read = read_description(folder);
-	if (json_integer_value(json_object_get(read, "format")) == TEMPLATE_FORMAT) {
+	fault = find_fault(read, name);
+	if (!fault) {
 		*fd = folder;
 		*about = read;
 		return 0;
 	}
 	json_decref(read);
 	fd_close(&folder);
-	error_set(error, ERROR_INTERNAL,
-		"template %s cannot be used: its %s is damaged or of another version: build it again", name,
-		description);
-	return -EBADMSG;
+	return refuse_damaged(error, name, fault);
 }
 
 static int compare_names(const void *left, const void *right)
@@ -301,14 +333,25 @@ json_t *template_store_names(const struct template_store *store)
 	return array;
 }
 
-int template_store_remove(struct template_store *store, const char *name)
+int template_store_remove(struct template_store *store, const char *name, struct error *error)
 {
 	char aside[TEMPLATE_FOLDER_MAX];
+	int r;
 
 	snprintf(aside, sizeof aside, "%s%s-removed", building, name);
-	if (renameat(store->folder, name, store->folder, aside) < 0)
-		return -errno;
-	remove_folder(store->folder, aside);
+	r = renameat(store->folder, name, store->folder, aside) < 0 ? -errno : 0;
+	if (r == -ENOENT)
+		error_set(error, ERROR_NOT_FOUND, "there is no template %.64s", name);
+	else if (r)
+		error_set(error, ERROR_INTERNAL, "cannot remove template %.64s from %.256s: %s", name,
+			store->path, strerror(-r));
+	if (r)
+		return r;
 	forget(store, name);
-	return 0;
+	r = remove_folder(store->folder, aside);
+	if (r)
+		error_set(error, ERROR_INTERNAL,
+			"template %.64s is put aside, but %.256s/%s cannot be removed: %s: remove it by hand",
+			name, store->path, aside, strerror(-r));
+	return r;
 }

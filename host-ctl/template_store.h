@@ -6,17 +6,20 @@
  *   STATE-DIR/templates/.building-NAME-XXXXXX/   one that is being made, or that was put aside
  *
  * A template appears, or takes the place of another, by one rename, after all of it is on the disk; whatever
- * else begins with a dot is removed when the store is opened.
+ * else begins with a dot is removed when the store is opened. What has the name of a template and is no
+ * folder of one, such as a symbolic link, is never followed: it is damaged, and can be replaced or removed.
  */
 #ifndef HOST_CTL_TEMPLATE_STORE_H
 #define HOST_CTL_TEMPLATE_STORE_H
 
 #include "host-ctl/template.h"
+#include <limits.h>
 
 enum { TEMPLATE_FOLDER_MAX = TEMPLATE_NAME_MAX + 32, TEMPLATES_MAX = 64 };
 
 struct template_store {
 	int folder;		/* -1: not open */
+	char path[PATH_MAX];	/* of it, for people */
 	struct template *first; /* loaded and sealed, a reference each */
 };
 
@@ -31,26 +34,30 @@ int template_store_begin(
 	const struct template_store *store, const char *name, char folder[TEMPLATE_FOLDER_MAX], int *fd);
 /* Removes it. */
 void template_store_abandon(const struct template_store *store, const char *folder);
+/* Writes template.json and brings all to the disk. 0 or -errno. It takes a while: for a worker. */
+int template_store_write(int fd, const struct template *template);
 /*
- * Writes template.json, brings all to the disk and gives the folder its name, in place of one that is there.
- * 0 or -errno: then the folder is still to be abandoned. It takes a while: for a worker. Of store it reads
- * the folder only.
+ * Gives a folder that was written its name, in place of what has it. 0 or -errno: then the folder is still to
+ * be abandoned. For a worker. Of store it reads the folder only.
  */
-int template_store_commit(
-	const struct template_store *store, const char *folder, int fd, const struct template *template);
+int template_store_name(const struct template_store *store, const char *folder, const char *name);
 /* Makes one that is on the disk, loaded and sealed, the loaded one of its name. */
 void template_store_add(struct template_store *store, struct template *template);
 
 /* NULL: none is loaded under this name. */
 struct template *template_store_find(const struct template_store *store, const char *name);
-/* What is on the disk of that name: *fd of its folder and its template.json, both the caller's. 0, or -errno
- * with *error set and the two untouched; -ENOENT: there is none. */
+/*
+ * What is on the disk of that name: *fd of its folder and its template.json, both the caller's. 0, or -errno
+ * with *error set and the two untouched; -ENOENT: there is none (not_found); else it is damaged
+ * (build_failed).
+ */
 int template_store_read(
 	const struct template_store *store, const char *name, int *fd, json_t **about, struct error *error);
 /* Names on the disk, sorted, as an array of JSON strings; the caller's. NULL without memory. */
 json_t *template_store_names(const struct template_store *store);
 
-/* Removes it from the disk and from those that are loaded. 0 or -errno (-ENOENT). */
-int template_store_remove(struct template_store *store, const char *name);
+/* Removes it from the disk and from those that are loaded. 0, or -errno with *error set (-ENOENT: not_found).
+ */
+int template_store_remove(struct template_store *store, const char *name, struct error *error);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "host-ctl/templates.h"
 #include "common/io.h"
-#include "common/log.h"
+#include "host-ctl/clock.h"
+#include "host-ctl/templates_private.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -10,33 +10,6 @@
 
 _Static_assert((int)METRICS_POOLS_MAX >= TEMPLATES_POOLS_MAX && (int)METRICS_LABEL_MAX >= TEMPLATE_NAME_MAX,
 	"every pool is counted under its name");
-
-struct named_pool {
-	char name[TEMPLATE_NAME_MAX];
-	struct pool *pool;
-};
-
-struct templates {
-	struct templates_config config;
-	struct metrics *metrics;
-	struct template_store store;
-	struct pool_slots slots;
-	struct room room;
-	uint64_t job_promised;			      /* of the host's memory */
-	struct named_pool pools[TEMPLATES_POOLS_MAX]; /* the first is base's */
-	unsigned int pool_count;
-	struct template_job *job;
-	struct vm_source job_source;
-	char job_size[24];		  /* of its memory, as the vmm takes it */
-	struct templates_request request; /* events NULL: the job is our own */
-	bool job_is_fetch, stopping;
-	char job_name[TEMPLATE_NAME_MAX];
-	json_t *to_fetch; /* names of the disk, base not among them */
-	char failure[VM_CAUSE_MAX];
-	void (*full)(void *context);
-	void (*emptied)(void *context);
-	void *context;
-};
 
 static void pool_full(void *context)
 {
@@ -55,18 +28,22 @@ bool templates_are_empty(const struct templates *templates)
 	for (unsigned int i = 0; i < templates->pool_count; i++)
 		if (!pool_is_empty(templates->pools[i].pool))
 			return false;
-	return !templates->job && standby_is_empty(templates->config.vm.standby);
+	return !templates->builds.job && !templates->loads.job &&
+	       standby_is_empty(templates->config.vm.standby);
 }
 
-static void pool_emptied(void *context)
+void templates_note_emptied(struct templates *templates)
 {
-	struct templates *templates = context;
-
 	if (templates->stopping && templates_are_empty(templates))
 		templates->emptied(templates->context);
 }
 
-static struct pool *add_pool(struct templates *templates, const char *name)
+static void pool_emptied(void *context)
+{
+	templates_note_emptied(context);
+}
+
+static struct named_pool *add_pool(struct templates *templates, const char *name)
 {
 	const struct templates_config *config = &templates->config;
 	bool base = templates->pool_count == 0;
@@ -80,6 +57,7 @@ static struct pool *add_pool(struct templates *templates, const char *name)
 	struct named_pool *entry = &templates->pools[templates->pool_count];
 	struct metrics_pool *metrics = metrics_add_pool(templates->metrics, name);
 
+	*entry = (struct named_pool){0};
 	if (metrics)
 		entry->pool = pool_create(
 			&pool_config, metrics, base ? pool_full : other_pool_full, pool_emptied, templates);
@@ -89,7 +67,7 @@ static struct pool *add_pool(struct templates *templates, const char *name)
 	}
 	snprintf(entry->name, sizeof entry->name, "%s", name);
 	templates->pool_count++;
-	return entry->pool;
+	return entry;
 }
 
 struct templates *templates_create(const struct templates_config *config, struct metrics *metrics,
@@ -108,7 +86,7 @@ struct templates *templates_create(const struct templates_config *config, struct
 	templates->full = full;
 	templates->emptied = emptied;
 	templates->context = context;
-	if (!add_pool(templates, TEMPLATE_BASE))
+	if (templates_jobs_init(templates) || !add_pool(templates, TEMPLATE_BASE))
 		goto fail;
 	if (!config->cold && config->standby && !config->vm.serial_directory) {
 		templates->config.vm.standby =
@@ -130,195 +108,28 @@ void templates_destroy(struct templates *templates)
 		return;
 	for (unsigned int i = 0; i < templates->pool_count; i++)
 		pool_destroy(templates->pools[i].pool);
+	pool_slots_finish(&templates->slots);
 	standby_destroy(templates->config.vm.standby);
 	template_store_close(&templates->store);
 	room_finish(&templates->room);
-	json_decref(templates->to_fetch);
+	templates_jobs_finish(templates);
 	free(templates);
-}
-
-/* --- jobs --- */
-
-static struct pool *find_pool(const struct templates *templates, const char *name)
-{
-	for (unsigned int i = 0; i < templates->pool_count; i++)
-		if (!strcmp(templates->pools[i].name, name))
-			return templates->pools[i].pool;
-	return NULL;
-}
-
-static bool is_base(const char *name)
-{
-	return !strcmp(name, TEMPLATE_BASE);
-}
-
-static void fetch_next(struct templates *templates);
-static void base_failed(struct templates *templates, const struct error *error);
-
-static void leave_room(struct templates *templates)
-{
-	room_settle(&templates->room, templates->job_promised);
-	room_leave(&templates->room);
-}
-
-static void job_done(void *context, struct template *template, const struct error *error)
-{
-	struct templates *templates = context;
-	const struct templates_request request = templates->request;
-	struct pool *pool = find_pool(templates, templates->job_name);
-	bool base = is_base(templates->job_name);
-
-	templates->job = NULL;
-	leave_room(templates);
-	templates->request = (struct templates_request){0};
-	if (request.events)
-		request.events->done(request.context, template, error);
-	if (templates->stopping) {
-		pool_emptied(templates);
-		return;
-	}
-	if (template && pool)
-		pool_set_template(pool, template);
-	if (!template)
-		log_warn("%s", error->message);
-	if (base && template) {
-		templates->failure[0] = '\0';
-		pool_start(pool);
-	} else if (base) {
-		base_failed(templates, error);
-	}
-	fetch_next(templates);
-}
-
-static void job_output(void *context, bool is_stderr, const void *bytes, size_t length)
-{
-	const struct templates *templates = context;
-
-	if (templates->request.events && templates->request.events->output)
-		templates->request.events->output(templates->request.context, is_stderr, bytes, length);
-}
-
-static bool job_has_room(void *context)
-{
-	const struct templates_request *request = &((const struct templates *)context)->request;
-
-	return !request->events || !request->events->has_room || request->events->has_room(request->context);
-}
-
-static void job_progress(void *context, enum template_phase phase, unsigned int command)
-{
-	const struct templates_request *request = &((const struct templates *)context)->request;
-
-	if (request->events && request->events->progress)
-		request->events->progress(request->context, phase, command);
-}
-
-static const struct template_events job_events = {
-	.output = job_output, .has_room = job_has_room, .progress = job_progress, .done = job_done};
-
-static int begin_job(struct templates *templates, const char *name, bool fetch, struct error *error)
-{
-	const struct template_order order = {.name = name,
-		.source = &templates->job_source,
-		.commands = templates->request.commands,
-		.count = templates->request.count,
-		.rehearsals = templates->config.source.rehearsals,
-		.slot = TEMPLATES_SLOT};
-	int status;
-
-	snprintf(templates->job_name, sizeof templates->job_name, "%s", name);
-	templates->job_is_fetch = fetch;
-	if (!templates->request.events)
-		templates->job_source = templates->config.source;
-	templates->job_promised = room_expected_bytes(&templates->job_source);
-	room_enter(&templates->room, templates->job_promised);
-	if (!fetch)
-		log_info("building template %s", name);
-	status = (fetch ? template_fetch : template_build)(&templates->store, &templates->config.vm, &order,
-		&job_events, templates, &templates->job, error);
-	if (status)
-		leave_room(templates);
-	return status;
-}
-
-/* Without base its pool boots. */
-static void base_failed(struct templates *templates, const struct error *error)
-{
-	struct error again;
-
-	if (templates->job_is_fetch) {
-		if (begin_job(templates, TEMPLATE_BASE, false, &again) == 0)
-			return;
-		error = &again;
-	}
-	snprintf(templates->failure, sizeof templates->failure, "%s", error->message);
-	log_warn("the pool boots its VMs: %s", error->message);
-	pool_start(templates->pools[0].pool);
-}
-
-static void fetch_next(struct templates *templates)
-{
-	struct error error;
-
-	while (!templates->job && json_array_size(templates->to_fetch)) {
-		json_t *name = json_incref(json_array_get(templates->to_fetch, 0));
-		int status;
-
-		json_array_remove(templates->to_fetch, 0);
-		status = is_base(json_string_value(name))
-				 ? -EEXIST
-				 : begin_job(templates, json_string_value(name), true, &error);
-		if (status && status != -EEXIST)
-			log_warn("%s", error.message);
-		json_decref(name);
-		if (!status)
-			return;
-	}
-}
-
-/* Is what the disk has of base what would be built now? */
-static bool base_is_right(struct templates *templates)
-{
-	struct error error;
-	json_t *about = NULL, *wanted;
-	int folder = -1;
-	bool right;
-
-	if (template_store_read(&templates->store, TEMPLATE_BASE, &folder, &about, &error))
-		return false;
-	wanted = template_inputs(&templates->config.vm, &templates->config.source, NULL, 0, &error);
-	right = wanted && json_equal(wanted, json_object_get(about, "inputs"));
-	if (!right)
-		log_info("template %s is of other files or another size", TEMPLATE_BASE);
-	json_decref(wanted);
-	json_decref(about);
-	fd_close(&folder);
-	return right;
 }
 
 int templates_start(struct templates *templates)
 {
-	struct error error;
-	bool fetch;
-
 	if (templates->config.cold)
 		return pool_start(templates->pools[0].pool);
 	if (templates->config.vm.standby)
 		standby_start(templates->config.vm.standby);
-	templates->to_fetch = template_store_names(&templates->store);
-	fetch = base_is_right(templates);
-	if (begin_job(templates, TEMPLATE_BASE, fetch, &error)) {
-		log_warn("%s", error.message);
-		base_failed(templates, &error);
-	}
+	templates_jobs_start(templates);
 	return 0;
 }
 
 void templates_stop(struct templates *templates)
 {
 	templates->stopping = true;
-	if (templates->job)
-		template_job_cancel(templates->job, "the daemon is stopping");
+	templates_jobs_stop(templates);
 	/* Each reports when it is empty; the last one finds all so. */
 	if (templates->config.vm.standby)
 		standby_stop(templates->config.vm.standby);
@@ -326,128 +137,128 @@ void templates_stop(struct templates *templates)
 		pool_stop(templates->pools[i].pool);
 }
 
-/* --- for the API --- */
+/* --- pools, by name --- */
+
+struct named_pool *templates_entry(const struct templates *templates, const char *name)
+{
+	for (unsigned int i = 0; i < templates->pool_count; i++)
+		if (!strcmp(templates->pools[i].name, name))
+			return (struct named_pool *)&templates->pools[i];
+	return NULL;
+}
 
 struct pool *templates_base_pool(struct templates *templates)
 {
 	return templates->pools[0].pool;
 }
 
-/* On the disk, and to be loaded. */
-static bool is_coming(const struct templates *templates, const char *name)
+void templates_drop_pool(struct templates *templates, struct named_pool *entry)
 {
-	const json_t *item;
-	size_t i;
+	metrics_remove_pool(pool_metrics(entry->pool));
+	pool_destroy(entry->pool);
+	*entry = templates->pools[--templates->pool_count];
+}
 
-	if (templates->job && templates->job_is_fetch && !strcmp(templates->job_name, name))
-		return true;
-	json_array_foreach(templates->to_fetch, i, item)
-	{
-		if (!strcmp(json_string_value(item), name))
-			return true;
-	}
-	return false;
+/* Is it on the disk, and not known to be damaged? */
+static int check_loadable(const struct templates *templates, const char *name, struct error *error)
+{
+	const json_t *fault = templates_fault(templates, name);
+	uint64_t at_ms = (uint64_t)json_integer_value(json_object_get(fault, "at_ms"));
+	json_t *about;
+	int folder;
+
+	error_set(error, ERROR_NOT_FOUND,
+		"there is no template %.64s: see `host-ctl template list`, or build it", name);
+	if (templates->store.folder < 0)
+		return -1;
+	if (json_is_true(json_object_get(fault, "damaged")) &&
+		clock_now() / CLOCK_NS_PER_MS < at_ms + TEMPLATES_FAULT_MS)
+		return error_set(
+			error, ERROR_BUILD_FAILED, "%s", json_string_value(json_object_get(fault, "reason")));
+	if (template_store_read(&templates->store, name, &folder, &about, error))
+		return -1;
+	fd_close(&folder);
+	json_decref(about);
+	return 0;
 }
 
 struct pool *templates_pool(struct templates *templates, const char *name, struct error *error)
 {
 	const char *wanted = name ? name : TEMPLATE_BASE;
-	struct pool *pool = find_pool(templates, wanted);
+	struct named_pool *entry = templates_entry(templates, wanted);
 	struct template *template;
 
-	if (pool)
-		return pool;
+	if (entry && (entry == templates->pools || pool_has_template(entry->pool)))
+		return entry->pool;
 	template = template_store_find(&templates->store, wanted);
-	if (!template && is_coming(templates, wanted)) {
-		error_set(error, ERROR_NOT_READY,
-			"template %.64s is being loaded from the disk: try again in a moment", wanted);
+	if (!template && !templates_is_loading(templates, wanted) && check_loadable(templates, wanted, error))
 		return NULL;
-	}
-	if (!template) {
-		error_set(error, ERROR_NOT_FOUND,
-			"there is no template %.64s: see `host-ctl template list`, or build it", wanted);
-		return NULL;
-	}
-	if (templates->pool_count < TEMPLATES_POOLS_MAX)
-		pool = add_pool(templates, wanted);
-	if (!pool) {
-		error_set(error, ERROR_EXHAUSTED, "there are %u pools already, or no memory for one more",
+	if (!entry && templates->pool_count < TEMPLATES_POOLS_MAX)
+		entry = add_pool(templates, wanted);
+	if (!entry) {
+		error_set(error, ERROR_EXHAUSTED,
+			"there are %u pools already, or no memory for one more: remove a template that is "
+			"not used",
 			templates->pool_count);
 		return NULL;
 	}
-	pool_set_template(pool, template);
-	pool_start(pool);
+	if (template) {
+		pool_set_template(entry->pool, template);
+		pool_start(entry->pool);
+	} else if (!templates_is_loading(templates, wanted)) {
+		entry->load_due = true;
+		templates_schedule(templates);
+	}
+	return entry->pool;
+}
+
+struct pool *templates_find_pool(const struct templates *templates, const char *name, struct error *error)
+{
+	const struct named_pool *entry = templates_entry(templates, name);
+	json_t *about;
+
+	if (entry)
+		return entry->pool;
+	about = template_to_json(templates, name, error);
+	if (about)
+		error_set(error, ERROR_NOT_FOUND,
+			"template %.64s has no pool yet: give it one with a target, or run something on it",
+			name);
+	json_decref(about);
+	return NULL;
+}
+
+static unsigned int other_targets(const struct templates *templates, const char *name)
+{
+	unsigned int sum = 0;
+
+	for (unsigned int i = 0; i < templates->pool_count; i++)
+		if (strcmp(templates->pools[i].name, name) != 0)
+			sum += pool_target(templates->pools[i].pool);
+	return sum;
+}
+
+struct pool *templates_set_target(
+	struct templates *templates, const char *name, unsigned int target, struct error *error)
+{
+	unsigned int others = other_targets(templates, name);
+	struct pool *pool;
+
+	if (target && target + others > templates->config.vms_max) {
+		error_set(error, ERROR_INVALID,
+			"target %u, with the %u of other pools, is more than the %u VMs that this daemon may "
+			"have at "
+			"once: give less, or start it with a larger --max-vms",
+			target, others, templates->config.vms_max);
+		return NULL;
+	}
+	pool = templates_pool(templates, name, error);
+	if (pool)
+		pool_set_target(pool, target);
 	return pool;
 }
 
-static int refuse_busy(const struct templates *templates, struct error *error)
-{
-	return error_set(error, ERROR_CONFLICT,
-		"template %s is being %s, and one is made at a time: try again when it is done",
-		templates->job_name, templates->job_is_fetch ? "loaded" : "built");
-}
-
-static void set_job_source(struct templates *templates, const struct templates_request *request)
-{
-	struct vm_source *source = &templates->job_source;
-
-	*source = templates->config.source;
-	if (request->image)
-		source->image = (struct vm_file){request->image, request->image};
-	if (request->memory_bytes)
-		source->memory_bytes = request->memory_bytes;
-	if (request->cpus)
-		source->cpus = request->cpus;
-	if (source->cpus > 1)
-		source->kernel = (struct vm_file){templates->config.kernel_smp, templates->config.kernel_smp};
-	snprintf(templates->job_size, sizeof templates->job_size, "%lluM",
-		(unsigned long long)(source->memory_bytes >> 20));
-	source->size = templates->job_size;
-}
-
-int templates_build(struct templates *templates, const struct templates_request *request, struct error *error)
-{
-	if (templates->config.cold)
-		return error_set(error, ERROR_CONFLICT,
-			"this daemon has no templates: start it without --cold to build some");
-	if (is_base(request->name))
-		return error_set(error, ERROR_CONFLICT,
-			"%s is the daemon's own, built at its start from what that is told: give another "
-			"name",
-			TEMPLATE_BASE);
-	if (templates->stopping)
-		return error_set(error, ERROR_NOT_READY, "the daemon is stopping: try again when it is back");
-	if (templates->job)
-		return refuse_busy(templates, error);
-	set_job_source(templates, request);
-	if (room_check(&templates->room, &templates->job_source, true, error))
-		return -1;
-	templates->request = *request;
-	if (begin_job(templates, request->name, false, error) == 0)
-		return 0;
-	templates->request = (struct templates_request){0};
-	return -1;
-}
-
-void templates_cancel(struct templates *templates, const void *context, const char *cause)
-{
-	if (templates->job && templates->request.context == context)
-		template_job_cancel(templates->job, cause);
-}
-
-void templates_continue(struct templates *templates, const void *context)
-{
-	if (templates->job && templates->request.context == context)
-		template_job_continue(templates->job);
-}
-
-static struct named_pool *entry_of(struct templates *templates, const char *name)
-{
-	for (unsigned int i = 0; i < templates->pool_count; i++)
-		if (!strcmp(templates->pools[i].name, name))
-			return &templates->pools[i];
-	return NULL;
-}
+/* --- removal --- */
 
 static int refuse_use(const char *name, const struct pool *pool, struct error *error)
 {
@@ -462,101 +273,26 @@ static int refuse_use(const char *name, const struct pool *pool, struct error *e
 
 int templates_remove(struct templates *templates, const char *name, struct error *error)
 {
-	struct named_pool *entry = entry_of(templates, name);
-	struct metrics_gauges now = {0};
-	int status;
+	struct named_pool *entry = templates_entry(templates, name);
+	bool built = templates->builds.job && !strcmp(templates->builds.name, name);
 
-	if (templates->job && !strcmp(templates->job_name, name))
-		return refuse_busy(templates, error);
-	if (entry)
-		pool_read_gauges(entry->pool, &now);
-	if (entry && (entry == templates->pools || now.target || now.queued || !pool_is_empty(entry->pool)))
+	if (entry == templates->pools && templates->store.folder >= 0)
+		return error_set(error, ERROR_CONFLICT,
+			"%s is the daemon's own and stays: it is built again at a start when its files or "
+			"sizes are "
+			"others; to have no VM of it, set its target to 0",
+			name);
+	if (built || templates_is_loading(templates, name))
+		return error_set(error, ERROR_NOT_READY, "template %s is being %s: try again when it is done",
+			name, built ? "built" : "loaded");
+	if (entry && (pool_target(entry->pool) || pool_is_queued(entry->pool) || !pool_is_empty(entry->pool)))
 		return refuse_use(name, entry->pool, error);
-	status = templates->store.folder < 0 ? -ENOENT : template_store_remove(&templates->store, name);
-	if (status == -ENOENT)
+	if (templates->store.folder < 0)
 		return error_set(error, ERROR_NOT_FOUND, "there is no template %.64s", name);
-	if (status)
-		return error_set(
-			error, ERROR_INTERNAL, "cannot remove template %.64s: %s", name, strerror(-status));
-	if (entry) {
-		metrics_remove_pool(pool_metrics(entry->pool));
-		pool_destroy(entry->pool);
-		*entry = templates->pools[--templates->pool_count];
-	}
+	if (template_store_remove(&templates->store, name, error))
+		return -1;
+	json_object_del(templates->faults, name);
+	if (entry)
+		templates_drop_pool(templates, entry);
 	return 0;
-}
-
-json_t *template_to_json(const struct templates *templates, const char *name, struct error *error)
-{
-	const struct template *loaded = template_store_find(&templates->store, name);
-	json_t *about = NULL;
-	int folder = -1, status = -ENOENT;
-
-	error_set(error, ERROR_NOT_FOUND, "there is no template %.64s", name);
-	if (templates->store.folder >= 0 && template_name_is_valid(name))
-		status = template_store_read(&templates->store, name, &folder, &about, error);
-	fd_close(&folder);
-	if (status)
-		return NULL;
-	json_object_set_new(about, "loaded", json_boolean(loaded != NULL));
-	json_object_set_new(about, "vms", json_integer(loaded ? loaded->vms : 0));
-	return about;
-}
-
-json_t *templates_to_json(const struct templates *templates, struct error *error)
-{
-	json_t *list = json_array(), *names, *name;
-	size_t i;
-
-	names = templates->store.folder >= 0 ? template_store_names(&templates->store) : json_array();
-	json_array_foreach(names, i, name)
-	{
-		json_t *about = template_to_json(templates, json_string_value(name), error);
-
-		/* One that is damaged is there all the same. */
-		if (!about)
-			about = json_pack(
-				"{s:O,s:b,s:s}", "name", name, "loaded", 0, "fault", error->message);
-		json_array_append_new(list, about);
-	}
-	json_decref(names);
-	if (!list)
-		error_set(error, ERROR_INTERNAL, "out of memory for the list");
-	return list ? json_pack("{s:o}", "templates", list) : NULL;
-}
-
-json_t *templates_pools_to_json(const struct templates *templates)
-{
-	json_t *list = json_array();
-
-	for (unsigned int i = 0; i < templates->pool_count; i++)
-		json_array_append_new(list, pool_to_json(templates->pools[i].pool));
-	return json_pack("{s:o}", "pools", list);
-}
-
-void templates_read_gauges(const struct templates *templates, struct metrics_gauges *gauges)
-{
-	struct metrics_gauges one;
-
-	*gauges = (struct metrics_gauges){0};
-	for (unsigned int i = 0; i < templates->pool_count; i++) {
-		pool_read_gauges(templates->pools[i].pool, &one);
-		gauges->target += one.target;
-		gauges->warm += one.warm;
-		gauges->starting += one.starting;
-		gauges->busy += one.busy;
-		gauges->ending += one.ending;
-		gauges->queued += one.queued;
-	}
-}
-
-const char *templates_ill_reason(const struct templates *templates)
-{
-	for (unsigned int i = 0; i < templates->pool_count; i++) {
-		const char *reason = pool_ill_reason(templates->pools[i].pool);
-
-		if (reason)
-			return reason;
-	}
-	return templates->failure[0] ? templates->failure : NULL;
 }

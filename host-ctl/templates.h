@@ -2,13 +2,23 @@
 /*
  * The daemon's templates and the pools on them: which there are, what is built, which pool clones what.
  *
- * One job at a time, a build or a load. At the start: `base`, from the disk when its inputs are the present
- * ones, built otherwise; then the others of the disk. The pool of `base` starts with it; when it cannot be
- * made, that pool boots its VMs (templates_ill_reason says why). A template that is not loaded (its image
- * changed, this CPU is another) stays on the disk and can be built again or removed.
+ *             ┌──a run on it, a target──▶ loading ──a clone got warm──┐
+ *   stored ───┤ ◀──no room in memory───────┘ │                        ▼
+ *             └──────build──────────▶        damaged ───build───▶   ready   (until it is removed, or the
+ * daemon ends: then stored)
  *
- * One that is built anew takes effect in its pool for VMs that start from then on. One is in use, and cannot
- * be removed, while a VM is of it or its pool has a target.
+ * Builds are made one at a time, in order; at most TEMPLATES_BUILDS_MAX wait. Beside them, one at a time, are
+ * loads: of what is on the disk when a run or a pool's target asks for it, which waits for that. A build and
+ * a load of one name do not meet. `base` is loaded at the start when its inputs are the present ones, built
+ * otherwise; its pool starts with it. When it cannot be made, that pool boots its VMs (templates_ill_reason
+ * says why), and it is tried again, as are loads for a target, after TEMPLATES_RETRY_MIN_MS, twice as long
+ * each time, at most TEMPLATES_RETRY_MAX_MS.
+ *
+ * What is damaged, or is of an image that has changed, is not loaded again within TEMPLATES_FAULT_MS: whoever
+ * asks is told the reason.
+ *
+ * One that is built anew takes effect at once: whoever asks its pool when the build is answered gets a clone
+ * of the new one. One is in use, and cannot be removed, while a VM is of it or its pool has a target.
  */
 #ifndef HOST_CTL_TEMPLATES_H
 #define HOST_CTL_TEMPLATES_H
@@ -19,7 +29,11 @@
 
 enum {
 	TEMPLATES_POOLS_MAX = 16,
-	TEMPLATES_SLOT = POOL_VMS_MAX, /* of VMs that build and check: beyond every pool's */
+	TEMPLATES_BUILDS_MAX = 8,
+	TEMPLATES_SLOT = POOL_VMS_MAX, /* of VMs that builds, and the next of those that loads start */
+	TEMPLATES_RETRY_MIN_MS = 2 * 1000,
+	TEMPLATES_RETRY_MAX_MS = 5 * 60 * 1000,
+	TEMPLATES_FAULT_MS = 10 * 1000,
 };
 
 struct templates_config {
@@ -45,20 +59,30 @@ void templates_destroy(struct templates *templates);
 
 /* Begins with base. 0 or -errno. */
 int templates_start(struct templates *templates);
-/* Ends the job, and every pool as pool_stop does. */
+/* Ends the jobs, those that wait with not_ready, and every pool as pool_stop does. */
 void templates_stop(struct templates *templates);
 bool templates_are_empty(const struct templates *templates);
 
-/* The pool of a template; NULL name: of base. NULL, with *error set: no such template is loaded, or there are
- * TEMPLATES_POOLS_MAX. One that had none gets one with the target 0. */
+/*
+ * The pool of a template; NULL name: of base. One that had none gets one with the target 0, and is loaded if
+ * it is not yet: claims wait for that. NULL, with *error set: not_found; build_failed: it is damaged;
+ * exhausted: there are TEMPLATES_POOLS_MAX.
+ */
 struct pool *templates_pool(struct templates *templates, const char *name, struct error *error);
 /* The pool of base. */
 struct pool *templates_base_pool(struct templates *templates);
+/* One that is there already; NULL, with *error set (not_found): there is none, or no such template. */
+struct pool *templates_find_pool(const struct templates *templates, const char *name, struct error *error);
+/* As templates_pool, with its target set; invalid: it and the other targets are more than there may be VMs.
+ */
+struct pool *templates_set_target(
+	struct templates *templates, const char *name, unsigned int target, struct error *error);
 
 /*
- * Builds one, or builds it anew. name, image, commands: in `request`, which is kept until done was called;
- * image NULL, memory_bytes 0, cpus 0: as base. 0, or -1 with *error set: invalid, exhausted (as of
- * room_check), or conflict while a build or a load is under way.
+ * Builds one, or builds it anew, when its turn comes. name, image, commands: in `request`, which is kept
+ * until done was called; image NULL, memory_bytes 0, cpus 0: as base. progress tells TEMPLATE_BOOTING, too.
+ * 0, or -1 with *error set: invalid, conflict, not_ready, exhausted (as of room_check, or because
+ * TEMPLATES_BUILDS_MAX wait).
  */
 struct templates_request {
 	const char *name, *image;
@@ -70,13 +94,16 @@ struct templates_request {
 };
 int templates_build(
 	struct templates *templates, const struct templates_request *request, struct error *error);
-/* Ends the build that this context asked for: done is still called. */
+/* The name of what builds wait for; NULL: nothing. */
+const char *templates_busy_with(const struct templates *templates);
+/* Ends the build that this context asked for: done is still called, from within if it waited. */
 void templates_cancel(struct templates *templates, const void *context, const char *cause);
 /* There is room again for the output of that build. */
 void templates_continue(struct templates *templates, const void *context);
-/* 0, or -1 with *error set: not_found, or conflict: it is in use. */
+/* 0, or -1 with *error set: not_found; conflict: it is in use, or base; not_ready: it is being built or
+ * loaded. */
 int templates_remove(struct templates *templates, const char *name, struct error *error);
-/* Each the caller's; NULL with *error set. */
+/* Each the caller's; NULL with *error set. What is damaged is shown as such. */
 json_t *templates_to_json(const struct templates *templates, struct error *error);
 json_t *template_to_json(const struct templates *templates, const char *name, struct error *error);
 /* Of every pool, base's first. NULL without memory. */
@@ -84,7 +111,7 @@ json_t *templates_pools_to_json(const struct templates *templates);
 
 /* Sums over all pools. */
 void templates_read_gauges(const struct templates *templates, struct metrics_gauges *gauges);
-/* NULL: all is well. */
-const char *templates_ill_reason(const struct templates *templates);
+/* NULL: all is well. *serves: runs on base are served all the same. */
+const char *templates_ill_reason(const struct templates *templates, bool *serves);
 
 #endif

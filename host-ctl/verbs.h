@@ -8,6 +8,15 @@
 
 /* The command's exit status; see cmd_result.h. 141 when the reader of the output is gone. */
 int cmd_run(int argc, char **argv);
+/* As cmd_run, of a command in a sandbox. */
+int cmd_exec(int argc, char **argv);
+int cmd_attach(int argc, char **argv);
+int cmd_create(int argc, char **argv);
+int cmd_ls(int argc, char **argv);
+/* pause, resume, stop, start and rm. */
+int cmd_sandbox_verb(int argc, char **argv);
+int cmd_logs(int argc, char **argv);
+int cmd_events(int argc, char **argv);
 int cmd_pool(int argc, char **argv);
 int cmd_template(int argc, char **argv);
 int cmd_version(int argc, char **argv);
@@ -17,6 +26,7 @@ int cmd_doctor(int argc, char **argv);
 
 /* The usage texts that `host-ctl help VERB` and `host-ctl VERB --help` print. */
 extern const char run_usage[], pool_usage[], template_usage[], version_usage[], doctor_usage[],
-	control_usage[];
+	control_usage[], create_usage[], ls_usage[], sandbox_verb_usage[], exec_usage[], attach_usage[],
+	logs_usage[], events_usage[];
 
 #endif

@@ -75,7 +75,7 @@ enum {
 	 */
 	VM_PARK_MS = 100,
 	VM_STATE_FILE_MAX = 1024 * 1024, /* as the vmm has it */
-	VM_SLOTS = 257,			 /* of pools, and the one of builds */
+	VM_SLOTS = 258,			 /* of pools, and those of a build and a load */
 };
 
 enum vm_state {

@@ -42,6 +42,14 @@ static void await_folders(const struct daemon *daemon, const char *prefix, int w
 	}
 }
 
+static void await_metric(const struct daemon *daemon, const char *line, long wanted)
+{
+	for (int waited = 0; metric(daemon, line) != wanted; waited += POLL_MS) {
+		assert_true(waited < WAIT_MS);
+		sleep_ms(POLL_MS);
+	}
+}
+
 static void remove_template_and_state(struct daemon *daemon, const char *name)
 {
 	char path[128];
@@ -100,8 +108,6 @@ static void test_a_client_that_leaves_ends_its_build(void **state)
 		assert_true(waited < WAIT_MS);
 		sleep_ms(POLL_MS);
 	}
-	expect_refused(&daemon, "POST", "/v1/templates", "{\"name\":\"y\"}", "conflict",
-		"template x is being built, and one is made at a time: try again when it is done");
 	close(client);
 	for (int waited = 0; count_templates(&daemon, ".building-x-"); waited += POLL_MS) {
 		assert_true(waited < WAIT_MS);
@@ -111,6 +117,88 @@ static void test_a_client_that_leaves_ends_its_build(void **state)
 	succeed(&daemon, "POST", "/v1/run", "{\"argv\":[\"echo\",\"a\"]}");
 	daemon_stop(&daemon);
 	remove_state(&daemon);
+}
+
+static void expect_waiting(struct stream *stream, const char *name)
+{
+	char text[96];
+
+	snprintf(text, sizeof text, "{\"phase\":\"waiting\",\"for\":\"%s\"}", name);
+	expect_text(stream, AGENT_HOST_PROGRESS, text);
+}
+
+/* Each in its turn; one that leaves gives up its place. */
+static void test_builds_wait_their_turn(void **state)
+{
+	struct daemon daemon;
+	struct stream first, second, third;
+
+	(void)state;
+	start_with_templates_and(&daemon, "boot", pool_of_one);
+	assert_int_equal(open_build(&daemon, &first, "{\"name\":\"x\",\"run\":[\"started-sleep\"]}"), 101);
+	expect_text(&first, AGENT_HOST_PROGRESS, "{\"phase\":\"booting\"}");
+	assert_int_equal(open_build(&daemon, &second, "{\"name\":\"y\"}"), 101);
+	expect_waiting(&second, "x");
+	assert_int_equal(open_build(&daemon, &third, "{\"name\":\"x\",\"run\":[\"echo z\"]}"), 101);
+	expect_waiting(&third, "x");
+	/* What could not be built is refused now, not in its turn. */
+	expect_refused(&daemon, "POST", "/v1/templates", "{\"name\":\"z\",\"image\":\"/none\"}", "invalid",
+		"the image /none cannot be found: No such file or directory");
+	close_stream(&second);
+	await_metric(&daemon, "tinderbox_clients_left_total ", 1);
+	assert_int_equal(count_templates(&daemon, ".building-x-"), 1);
+	close_stream(&first);
+	expect_text(&third, AGENT_HOST_PROGRESS, "{\"phase\":\"booting\"}");
+	expect_text(&third, AGENT_HOST_PROGRESS, "{\"phase\":\"running\",\"command\":1,\"commands\":1}");
+	expect_output(&third, AGENT_STDOUT, 0, "z\n");
+	for (int i = 0; i < 3; i++)
+		expect(&third, AGENT_HOST_PROGRESS);
+	expect_result(&third, "x");
+	assert_int_equal(count_templates(&daemon, "y"), 0);
+	remove_template_and_state(&daemon, "x");
+}
+
+static void test_not_too_many_wait(void **state)
+{
+	enum { WAITING = 8 };
+	struct daemon daemon;
+	struct stream streams[WAITING + 1];
+
+	(void)state;
+	start_with_templates_and(&daemon, "boot", pool_of_one);
+	for (int i = 0; i <= WAITING; i++) {
+		assert_int_equal(
+			open_build(&daemon, &streams[i], "{\"name\":\"x\",\"run\":[\"started-sleep\"]}"),
+			101);
+		expect(&streams[i], AGENT_HOST_PROGRESS);
+	}
+	expect_refused(&daemon, "POST", "/v1/templates", "{\"name\":\"y\"}", "exhausted",
+		"template x is being built, and 8 builds wait already: try again when some are done");
+	/* Those that wait are told of the end, too. */
+	daemon_stop(&daemon);
+	for (int i = 1; i <= WAITING; i++)
+		expect_error(&streams[i], "not_ready", "the daemon is stopping: try again when it is back");
+	close_stream(&streams[0]);
+	remove_state(&daemon);
+}
+
+/* As any other; the plain form waits without a word. */
+static void test_builds_wait_for_base(void **state)
+{
+	struct daemon daemon;
+	struct stream stream;
+
+	(void)state;
+	daemon_folder(&daemon);
+	daemon.templates = true;
+	daemon_launch(&daemon, "boot save-slow:300", pool_of_one, false);
+	assert_int_equal(open_build(&daemon, &stream, "{\"name\":\"x\"}"), 101);
+	expect_waiting(&stream, "base");
+	for (int i = 0; i < 4; i++)
+		expect(&stream, AGENT_HOST_PROGRESS);
+	expect_result(&stream, "x");
+	await_pool(&daemon, "warm", 1);
+	remove_template_and_state(&daemon, "x");
 }
 
 static void test_output_and_phases_come_as_they_are(void **state)
@@ -203,6 +291,30 @@ static void test_slow_reader(void **state)
 	remove_template_and_state(&daemon, "x");
 }
 
+/* A long result finds its place behind output that is not read. */
+static void test_a_long_result_behind_output(void **state)
+{
+	enum { LINE = 50000, FLOOD = 330000 };
+	static char body[LINE + 128];
+	struct daemon daemon;
+	struct stream stream;
+	int length;
+
+	(void)state;
+	length = snprintf(body, sizeof body, "{\"name\":\"x\",\"run\":[\"flood %d\",\"exit 0 ", FLOOD);
+	memset(body + length, 'x', LINE);
+	memcpy(body + length + LINE, "\"]}", sizeof "\"]}");
+	start_with_templates_and(&daemon, "boot", pool_of_one);
+	assert_int_equal(open_build(&daemon, &stream, body), 101);
+	await_folders(&daemon, "x", 1);
+	do
+		assert_true(next_frame(&stream));
+	while (stream.frame.type != AGENT_HOST_RESULT);
+	assert_true(stream.frame.length > LINE);
+	expect_end(&stream);
+	remove_template_and_state(&daemon, "x");
+}
+
 static void test_builds_that_fail(void **state)
 {
 	struct daemon daemon;
@@ -271,9 +383,13 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_a_failing_command_fails_the_build),
 		cmocka_unit_test(test_a_client_that_leaves_ends_its_build),
+		cmocka_unit_test(test_builds_wait_their_turn),
+		cmocka_unit_test(test_not_too_many_wait),
+		cmocka_unit_test(test_builds_wait_for_base),
 		cmocka_unit_test(test_output_and_phases_come_as_they_are),
 		cmocka_unit_test(test_output_is_live),
 		cmocka_unit_test(test_slow_reader),
+		cmocka_unit_test(test_a_long_result_behind_output),
 		cmocka_unit_test(test_builds_that_fail),
 		cmocka_unit_test(test_stop_tells_the_client),
 		cmocka_unit_test(test_stop_with_a_client_that_does_not_read),

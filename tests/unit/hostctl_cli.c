@@ -21,6 +21,42 @@ static int count(char *const *argv)
 	return argc;
 }
 
+/* ---- exec ---- */
+
+static void exec_takes_a_sandbox_first(void **state)
+{
+	static const struct {
+		const char *argv[ARGS_MAX];
+		const char *error;
+	} cases[] = {
+		{{"exec"}, "a sandbox is expected, and a command"},
+		{{"exec", "box"}, "no command is given"},
+		{{"exec", "box", "--"}, "no command is given"},
+		{{"exec", "-itx", "box", "sh"}, "unknown option '-itx'"},
+		{{"exec", "-itt", "box", "sh"}, "--tty is given twice"},
+		{{"exec", "--template", "t", "box", "sh"}, "exec takes no --template"},
+		{{"exec", "--json", "box", "sh"}, "exec takes no --json"},
+	};
+	const char *good[] = {"exec", "-it", "box", "--", "sh", "-c", NULL};
+	struct cmd_options options;
+	char error[CLI_TEXT_MAX] = "";
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		char **argv = (char **)cases[i].argv;
+
+		assert_int_equal(cmd_options_parse_exec(&options, count(argv), argv, error), -EINVAL);
+		assert_string_equal(error, cases[i].error);
+		cmd_options_finish(&options);
+	}
+	assert_int_equal(cmd_options_parse_exec(&options, 6, (char **)good, error), 0);
+	assert_true(options.interactive && options.terminal && !options.detach);
+	assert_string_equal(options.sandbox, "box");
+	assert_int_equal(options.argc, 2);
+	assert_string_equal(options.argv[1], "-c");
+	cmd_options_finish(&options);
+}
+
 /* ---- wrong command lines ---- */
 
 static void wrong_command_lines_are_named(void **state)
@@ -36,7 +72,8 @@ static void wrong_command_lines_are_named(void **state)
 		{{"run", "--nonsense", "ls"}, "unknown option '--nonsense'"},
 		{{"run", "--us", "agent", "ls"}, "unknown option '--us'"},
 		{{"run", "-x", "ls"}, "unknown option '-x'"},
-		{{"run", "-ii", "ls"}, "unknown option '-ii'"},
+		{{"run", "-ii", "ls"}, "--stdin is given twice"},
+		{{"run", "-it", "ls"}, "unknown option '-it'"},
 		{{"run", "-i", "-i", "ls"}, "--stdin is given twice"},
 		{{"run", "-i", "--stdin", "ls"}, "--stdin is given twice"},
 		{{"run", "--user", "a", "--user", "b", "ls"}, "--user is given twice"},
@@ -346,6 +383,7 @@ static void terminal_frames_are_checked(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(exec_takes_a_sandbox_first),
 		cmocka_unit_test(wrong_command_lines_are_named),
 		cmocka_unit_test(options_end_where_the_command_begins),
 		cmocka_unit_test(help_needs_no_command),

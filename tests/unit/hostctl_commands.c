@@ -93,7 +93,7 @@ static void test_ends_of_a_command(void **state)
 	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
 		expect_run(&daemon, id, cases[i].body, cases[i].result);
 	run_in(&daemon, id, "{\"argv\":[\"refuse\"]}", &answer);
-	expect_refusal_in(&answer, 502, "attach_failed", "the guest refused the command: not now");
+	expect_error_answer(&answer, 502, "attach_failed", "the guest refused the command: not now");
 	await_state(&daemon, id, "ready");
 	daemon_stop(&daemon);
 }
@@ -136,7 +136,7 @@ static void test_guests_that_misbehave(void **state)
 		if (cases[i].code) {
 			snprintf(message, sizeof message, "no result: sandbox %s is failed: %s", id,
 				cases[i].reason);
-			expect_refusal_in(
+			expect_error_answer(
 				&answer, 502, cases[i].code, cases[i].message ? cases[i].message : message);
 		} else {
 			assert_string_equal(
@@ -165,7 +165,7 @@ static void test_a_stream_that_ends(void **state)
 	daemon_start(&daemon, "boot", pool_of_one);
 	create_sandbox(&daemon, "{}", id);
 	run_in(&daemon, id, "{\"argv\":[\"close\"]}", &answer);
-	expect_refusal_in(
+	expect_error_answer(
 		&answer, 502, "incomplete", "no result: the guest ended the session's stream without one");
 	expect_run(&daemon, id, "{\"argv\":[\"exit\",\"0\"]}", "{\"kind\":\"exited\",\"code\":0}");
 	daemon_stop(&daemon);
@@ -182,7 +182,7 @@ static void test_no_stream_to_the_agent(void **state)
 	create_sandbox(&daemon, "{}", id);
 	expect_run(&daemon, id, "{\"argv\":[\"exit\",\"0\"]}", "{\"kind\":\"exited\",\"code\":0}");
 	run_in(&daemon, id, "{\"argv\":[\"exit\",\"0\"]}", &answer);
-	expect_refusal_in(
+	expect_error_answer(
 		&answer, 502, "attach_failed", "no stream to the guest's agent: Connection refused");
 	await_state(&daemon, id, "ready");
 	daemon_stop(&daemon);
@@ -190,7 +190,7 @@ static void test_no_stream_to_the_agent(void **state)
 	create_sandbox(&daemon, "{}", id);
 	expect_run(&daemon, id, "{\"argv\":[\"exit\",\"0\"]}", "{\"kind\":\"exited\",\"code\":0}");
 	run_in(&daemon, id, "{\"argv\":[\"exit\",\"0\"]}", &answer);
-	expect_refusal_in(&answer, 502, "attach_failed", "the guest's agent took no stream within 10 s");
+	expect_error_answer(&answer, 502, "attach_failed", "the guest's agent took no stream within 10 s");
 	await_state(&daemon, id, "ready");
 	daemon_stop(&daemon);
 }
@@ -205,7 +205,7 @@ static void test_an_agent_that_says_nothing(void **state)
 	daemon_start(&daemon, "boot", pool_of_one);
 	create_sandbox(&daemon, "{}", id);
 	run_in(&daemon, id, "{\"argv\":[\"sleep\"]}", &answer);
-	expect_refusal_in(&answer, 502, "incomplete",
+	expect_error_answer(&answer, 502, "incomplete",
 		"the guest did not answer the command within 10 s; its VM was destroyed. The command may "
 		"have run");
 	await_state(&daemon, id, "failed");
@@ -238,7 +238,7 @@ static void test_wake(void **state)
 	answer_finish(&answer);
 	run_in(&daemon, id, "{\"argv\":[\"exit\",\"0\"]}", &answer);
 	snprintf(message, sizeof message, "the vmm could not resume sandbox %s: Input/output error", id);
-	expect_refusal_in(&answer, 500, "internal", message);
+	expect_error_answer(&answer, 500, "internal", message);
 	daemon_stop(&daemon);
 }
 
@@ -269,7 +269,9 @@ static void test_clients_that_leave(void **state)
 		list = json_object_get(answer.json, "commands");
 		assert_int_equal(json_array_size(list), 2);
 		if (json_is_object(json_object_get(json_array_get(list, 0), "result")) &&
-			json_is_false(json_object_get(json_array_get(list, 1), "attached")))
+			json_is_false(json_object_get(json_array_get(list, 1), "attached")) &&
+			!strcmp(json_string_value(json_object_get(json_array_get(list, 1), "state")),
+				"running"))
 			break;
 		answer_finish(&answer);
 		sleep_ms(POLL_MS);
@@ -365,11 +367,11 @@ static void test_kill_signal_stdin_output(void **state)
 		"{\"data\":\"two\",\"offset\":4,\"next_offset\":7,\"bytes\":7,\"ended\":true}\n");
 	answer_finish(&answer);
 	call_command(&daemon, "GET", id, command, "/output?offset=8", NULL, &answer);
-	expect_refusal_in(&answer, 400, "invalid", "offset 8 is beyond the 7 bytes that were written");
+	expect_error_answer(&answer, 400, "invalid", "offset 8 is beyond the 7 bytes that were written");
 	call_command(&daemon, "GET", id, command, "/output?stream=x", NULL, &answer);
-	expect_refusal_in(&answer, 400, "invalid", "stream is stdout or stderr, not \"x\"");
+	expect_error_answer(&answer, 400, "invalid", "stream is stdout or stderr, not \"x\"");
 	call_command(&daemon, "GET", id, command, "/output?offset=-1", NULL, &answer);
-	expect_refusal_in(&answer, 400, "invalid", "offset is not a whole number: \"-1\"");
+	expect_error_answer(&answer, 400, "invalid", "offset is not a whole number: \"-1\"");
 	daemon_stop(&daemon);
 }
 
@@ -446,14 +448,42 @@ static void test_bounds(void **state)
 		create_command(&daemon, id, "{\"argv\":[\"x\"]}", command, NULL);
 	call_sandbox(&daemon, "POST", id, "/commands", "{\"argv\":[\"x\"]}", &answer);
 	snprintf(message, sizeof message, "sandbox %s has %d commands that have not ended", id, KNOWN);
-	expect_refusal_in(&answer, 429, "exhausted", message);
+	expect_error_answer(&answer, 429, "exhausted", message);
 	delete_sandbox(&daemon, id);
 	create_sandbox(&daemon, "{}", id);
 	for (int i = 0; i < RUNNING; i++)
 		start_detached(&daemon, id, "{\"argv\":[\"started-sleep\"],\"on_detach\":\"keep\"}", command);
 	run_in(&daemon, id, "{\"argv\":[\"x\"]}", &answer);
 	snprintf(message, sizeof message, "%d commands run in sandbox %s: wait for some", RUNNING, id);
-	expect_refusal_in(&answer, 429, "exhausted", message);
+	expect_error_answer(&answer, 429, "exhausted", message);
+	daemon_stop(&daemon);
+}
+
+/* Of all sandboxes together. Those of one that is gone give way only when they have ended. */
+static void test_bounds_of_all(void **state)
+{
+	enum { SANDBOXES = 16, EACH = 256 };
+	struct daemon daemon;
+	struct answer answer;
+	char ids[SANDBOXES][32], last[32], command[32];
+
+	(void)state;
+	daemon_start(&daemon, "boot", pool_of_one);
+	for (int i = 0; i < SANDBOXES; i++) {
+		create_sandbox(&daemon, "{}", ids[i]);
+		for (int j = 0; j < EACH; j++)
+			create_command(&daemon, ids[i], "{\"argv\":[\"x\"]}", command, NULL);
+	}
+	create_sandbox(&daemon, "{}", last);
+	expect_refusal_of(&daemon, "POST", last, "/commands", "{\"argv\":[\"x\"]}", 429, "exhausted",
+		"there are 4096 commands that have not ended");
+	call_command(&daemon, "POST", ids[3], command, "/kill", NULL, &answer);
+	assert_int_equal(answer.status, 404);
+	answer_finish(&answer);
+	call_command(&daemon, "POST", ids[SANDBOXES - 1], command, "/kill", NULL, &answer);
+	assert_int_equal(answer.status, 200);
+	answer_finish(&answer);
+	create_command(&daemon, last, "{\"argv\":[\"x\"]}", command, NULL);
 	daemon_stop(&daemon);
 }
 
@@ -472,6 +502,7 @@ int main(void)
 		cmocka_unit_test(test_output_of_a_deleted_sandbox),
 		cmocka_unit_test(test_requests_that_are_refused),
 		cmocka_unit_test(test_bounds),
+		cmocka_unit_test(test_bounds_of_all),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

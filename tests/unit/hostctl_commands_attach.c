@@ -64,7 +64,7 @@ static void expect_no_attach(const struct daemon *daemon, const char *id, const 
 	client_request(fd, "POST", path, UPGRADE, body);
 	client_answer(fd, &answer);
 	close(fd);
-	expect_refusal_in(&answer, status, code, message);
+	expect_error_answer(&answer, status, code, message);
 }
 
 static void expect_exit(struct stream *stream, int kind, int code)
@@ -167,7 +167,7 @@ static void test_attachments_that_are_refused(void **state)
 	create_command(&daemon, id, "{\"argv\":[\"exit\",\"0\"]}", &command);
 	snprintf(path, sizeof path, "/commands/%s/attach", command.id);
 	call_sandbox(&daemon, "POST", id, path, "{}", &answer);
-	expect_refusal_in(
+	expect_error_answer(
 		&answer, 400, "invalid", "attach needs the upgraded form (Upgrade: tinderbox-frames)");
 	expect_no_attach(
 		&daemon, id, &command, ",\"x\":1", 400, "invalid", "unknown field \"x\" in the request");

@@ -98,10 +98,10 @@ static void test_refusals(void **state)
 	(void)state;
 	daemon_start(&daemon, "boot", pool_of_one);
 	call(&daemon, "GET", "/v1/events", NULL, &answer);
-	expect_refusal_in(
+	expect_error_answer(
 		&answer, 400, "invalid", "events need the upgraded form (Upgrade: tinderbox-frames)");
 	call(&daemon, "GET", "/v1/events?sandbox=sb-none", NULL, &answer);
-	expect_refusal_in(&answer, 404, "not_found", "there is no sandbox sb-none");
+	expect_error_answer(&answer, 404, "not_found", "there is no sandbox sb-none");
 	open_events(&daemon, &stream, "");
 	send_frame(&stream, AGENT_STDIN, "x", 1);
 	expect_error(&stream, "invalid", "the client broke the frame protocol: it sends nothing to events");

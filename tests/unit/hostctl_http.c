@@ -41,6 +41,15 @@ static void test_http_refusals(void **state)
 		"the body is over the limit of 1048576 bytes: stream stdin over the upgraded form");
 	answer_finish(&answer);
 	close(fd);
+	fd = client_open(&daemon);
+	client_send_text(fd, "POST /v1/templates HTTP/1.1\r\nHost: x\r\nContent-Length: 1048577\r\n\r\n");
+	client_answer(fd, &answer);
+	assert_int_equal(answer.status, 413);
+	assert_string_equal(error_member(&answer, "message"),
+		"the body is over the limit of 1048576 bytes: put long scripts into the image, and run them "
+		"from there");
+	answer_finish(&answer);
+	close(fd);
 	daemon_stop(&daemon);
 }
 

@@ -55,7 +55,7 @@ static void test_create_get_list_delete(void **state)
 	create_sandbox(&daemon, "{\"name\":\"web\"}", first);
 	call(&daemon, "POST", "/v1/sandboxes", "{\"name\":\"web\"}", &answer);
 	snprintf(path, sizeof path, "the name web is that of sandbox %s", first);
-	expect_refusal_in(&answer, 409, "conflict", path);
+	expect_error_answer(&answer, 409, "conflict", path);
 	daemon_stop(&daemon);
 }
 
@@ -183,9 +183,9 @@ static void test_operations(void **state)
 	await_operation(&daemon, &answer, "create", "failed", id, code);
 	assert_string_equal(code, "conflict");
 	call(&daemon, "GET", "/v1/operations/op-none", NULL, &answer);
-	expect_refusal_in(&answer, 404, "not_found", "there is no operation op-none");
+	expect_error_answer(&answer, 404, "not_found", "there is no operation op-none");
 	call(&daemon, "POST", "/v1/sandboxes?wait=maybe", "{}", &answer);
-	expect_refusal_in(&answer, 400, "invalid", "wait is true or false, not \"maybe\"");
+	expect_error_answer(&answer, 400, "invalid", "wait is true or false, not \"maybe\"");
 	daemon_stop(&daemon);
 }
 
@@ -234,14 +234,14 @@ static void test_bodies_that_are_refused(void **state)
 		answer_finish(&answer);
 	}
 	call(&daemon, "GET", "/v1/sandboxes?colour=red", NULL, &answer);
-	expect_refusal_in(&answer, 400, "invalid",
+	expect_error_answer(&answer, 400, "invalid",
 		"unknown parameter \"colour\": a list takes state, template and metadata.KEY");
 	call(&daemon, "GET", "/v1/sandboxes?state=red", NULL, &answer);
-	expect_refusal_in(&answer, 400, "invalid", "state is not that of a sandbox: \"red\"");
+	expect_error_answer(&answer, 400, "invalid", "state is not that of a sandbox: \"red\"");
 	expect_refusal_of(
 		&daemon, "DELETE", "sb-none", "", NULL, 404, "not_found", "there is no sandbox sb-none");
 	call(&daemon, "PATCH", "/v1/sandboxes/sb-none", NULL, &answer);
-	expect_refusal_in(
+	expect_error_answer(
 		&answer, 405, "method_not_allowed", "/v1/sandboxes/sb-none takes GET and DELETE, not PATCH");
 	call(&daemon, "GET", "/v1/sandboxes/", NULL, &answer);
 	assert_int_equal(answer.status, 404);

@@ -29,7 +29,8 @@ static inline void call_sandbox(const struct daemon *daemon, const char *method,
 	call(daemon, method, path, body, answer);
 }
 
-static inline void expect_refusal_in(struct answer *answer, int status, const char *code, const char *message)
+static inline void expect_error_answer(
+	struct answer *answer, int status, const char *code, const char *message)
 {
 	assert_int_equal(answer->status, status);
 	assert_string_equal(error_member(answer, "code"), code);
@@ -43,7 +44,7 @@ static inline void expect_refusal_of(const struct daemon *daemon, const char *me
 	struct answer answer;
 
 	call_sandbox(daemon, method, id, rest, body, &answer);
-	expect_refusal_in(&answer, status, code, message);
+	expect_error_answer(&answer, status, code, message);
 }
 
 /* Waits until it is in that state. */

@@ -341,7 +341,7 @@ static void test_starts_that_fail(void **state)
 		answer_finish(&answer);
 		call(&daemon, "GET", "/v1/healthz", NULL, &answer);
 		assert_int_equal(answer.status, 503);
-		assert_string_equal(json_string_value(json_object_get(answer.json, "status")), "degraded");
+		assert_string_equal(json_string_value(json_object_get(answer.json, "status")), "unavailable");
 		assert_string_equal(
 			json_string_value(json_object_get(answer.json, "reason")), cases[i].cause);
 		answer_finish(&answer);

@@ -204,6 +204,38 @@ static void test_folders_and_sockets(void **state)
 }
 
 /* A disk that takes only the first byte. */
+/* By this very process, which holds the locks all the same. */
+static void test_what_is_in_use_is_named(void **state)
+{
+	struct place place, other;
+	struct runtime first, second;
+	struct error error;
+	char socket[ROOM], message[512];
+
+	(void)state;
+	set_up(&place);
+	set_up(&other);
+	snprintf(socket, ROOM, "%s/socket", place.folder);
+	assert_int_equal(runtime_open(&first, place.folder, socket, &error), 0);
+	assert_int_equal(runtime_open(&second, place.folder, other.none, &error), -EBUSY);
+	snprintf(message, sizeof message,
+		"the runtime folder %s is in use by a running host-ctl serve (pid %d): stop it first, or "
+		"give "
+		"this one its own with --runtime-dir",
+		place.folder, (int)getpid());
+	assert_string_equal(error.message, message);
+	assert_int_equal(runtime_open(&second, other.folder, socket, &error), -EBUSY);
+	snprintf(message, sizeof message,
+		"the socket %s is in use by a running host-ctl serve (pid %d): stop it first, or give this "
+		"one "
+		"its own with --socket",
+		socket, (int)getpid());
+	assert_string_equal(error.message, message);
+	runtime_close(&first);
+	remove_folder(place.folder);
+	remove_folder(other.folder);
+}
+
 static void test_a_full_disk(void **state)
 {
 	const struct rlimit one = {.rlim_cur = 1, .rlim_max = RLIM_INFINITY};
@@ -321,8 +353,9 @@ static void test_lock_of_a_killed_daemons_child(void **state)
 	child = hold_lock(lock, getpid(), 60 * 1000);
 	assert_int_equal(runtime_open(&runtime, folder, socket, &error), -EBUSY);
 	snprintf(wanted, sizeof wanted,
-		"the runtime folder %s is in use by a running host-ctl serve (pid %d): stop it first", folder,
-		(int)getpid());
+		"the runtime folder %s is in use by a running host-ctl serve (pid %d): stop it first, or "
+		"give this one its own with --runtime-dir",
+		folder, (int)getpid());
 	assert_string_equal(error.message, wanted);
 	kill(child, SIGKILL);
 	waitpid(child, NULL, 0);
@@ -338,6 +371,7 @@ int main(void)
 		cmocka_unit_test(test_only_root_serves),
 		cmocka_unit_test(test_the_daemon_does_not_start),
 		cmocka_unit_test(test_folders_and_sockets),
+		cmocka_unit_test(test_what_is_in_use_is_named),
 		cmocka_unit_test(test_a_full_disk),
 		cmocka_unit_test(test_no_cgroups),
 		cmocka_unit_test(test_causes_name_paths),

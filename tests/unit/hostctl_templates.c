@@ -2,6 +2,8 @@
 /* Templates and the pool on clones of them, with a vmm that only plays. */
 #include "hostctl_fixture.h"
 
+enum { IDS_MAX = 1024 };
+
 static char *const pool_of_two[] = {"--pool", "2", NULL};
 
 static void start_with_templates(struct daemon *daemon, const char *script)
@@ -182,9 +184,19 @@ static void remove_template(const struct daemon *daemon, const char *name, int w
 /* They are named, are no template to run in, and can be removed. */
 static void test_damaged_descriptions_are_named(void **state)
 {
-	static const char fault[] =
-		"template newer cannot be used: its template.json is damaged or of another "
-		"version: build it again";
+	static const struct {
+		const char *name, *description, *reason;
+	} cases[] = {
+		{"newer", "{\"format\": 2, \"name\": \"newer\"}",
+			"template newer cannot be used: its template.json is damaged or of another version: "
+			"build it again"},
+		{"other", "{\"format\": 1, \"name\": \"tools\"}",
+			"template other cannot be used: its template.json is that of a template of another "
+			"name: name its folder so again, or build it again"},
+		{"torn", "{\"format\": 1, \"na",
+			"template torn cannot be used: its template.json is damaged or of another version: "
+			"build it again"},
+	};
 	struct daemon daemon;
 	struct answer answer;
 	json_t *list;
@@ -192,21 +204,33 @@ static void test_damaged_descriptions_are_named(void **state)
 	(void)state;
 	start_with_templates(&daemon, "boot");
 	stop(&daemon);
-	make_template(&daemon, "newer", "{\"format\": 2, \"name\": \"newer\"}");
-	make_template(&daemon, "torn", "{\"format\": 1, \"na");
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+		make_template(&daemon, cases[i].name, cases[i].description);
 	daemon_launch(&daemon, "boot", pool_of_two, true);
 	call(&daemon, "GET", "/v1/templates", NULL, &answer);
 	assert_int_equal(answer.status, 200);
 	list = json_object_get(answer.json, "templates");
-	assert_int_equal(json_array_size(list), 3);
-	assert_string_equal(json_string_value(json_object_get(json_array_get(list, 1), "fault")), fault);
-	assert_true(json_is_false(json_object_get(json_array_get(list, 2), "loaded")));
+	assert_int_equal(json_array_size(list), 4);
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		const json_t *one = json_array_get(list, i + 1);
+		char path[64], body[128];
+		struct answer refusal;
+
+		assert_string_equal(json_string_value(json_object_get(one, "state")), "damaged");
+		assert_string_equal(json_string_value(json_object_get(one, "reason")), cases[i].reason);
+		assert_true(json_is_false(json_object_get(one, "loaded")));
+		snprintf(body, sizeof body, "{\"argv\":[\"echo\",\"x\"],\"template\":\"%s\"}", cases[i].name);
+		run_command(&daemon, body, &refusal);
+		assert_string_equal(error_member(&refusal, "code"), "build_failed");
+		assert_string_equal(error_member(&refusal, "message"), cases[i].reason);
+		answer_finish(&refusal);
+		snprintf(path, sizeof path, "/v1/templates/%s", cases[i].name);
+		call(&daemon, "GET", path, NULL, &refusal);
+		assert_string_equal(member(&refusal, "state"), "\"damaged\"");
+		answer_finish(&refusal);
+		remove_template(&daemon, cases[i].name, 200);
+	}
 	answer_finish(&answer);
-	run_command(&daemon, "{\"argv\":[\"echo\",\"x\"],\"template\":\"torn\"}", &answer);
-	assert_int_equal(answer.status, 404);
-	answer_finish(&answer);
-	remove_template(&daemon, "newer", 200);
-	remove_template(&daemon, "torn", 200);
 	daemon_stop(&daemon);
 	remove_state(&daemon);
 }
@@ -233,7 +257,7 @@ static void test_a_failed_build_leaves_nothing_and_the_pool_boots(void **state)
 
 		start_with_templates(&daemon, cases[i].script);
 		assert_int_equal(count_clones(&daemon), 0);
-		expect_health(&daemon, 503, cases[i].reason);
+		expect_health(&daemon, 200, cases[i].reason);
 		expect_echo(&daemon);
 		daemon_stop(&daemon);
 		assert_int_equal(count_templates(&daemon, ""), 2);
@@ -385,25 +409,67 @@ static void test_templates_are_built_listed_used_and_removed(void **state)
 	remove_state(&daemon);
 }
 
+/* The ids of its VMs, as one text. */
+static void list_vms(const struct daemon *daemon, const char *name, char ids[IDS_MAX], const char *generation)
+{
+	struct answer answer;
+	const json_t *vm;
+	char path[64];
+	size_t i, length = 0;
+
+	snprintf(path, sizeof path, "/v1/pool?template=%s", name);
+	call(daemon, "GET", path, NULL, &answer);
+	assert_int_equal(answer.status, 200);
+	assert_string_equal(member(&answer, "generation"), generation);
+	ids[0] = '\0';
+	json_array_foreach(json_object_get(answer.json, "vms"), i, vm)
+	{
+		length += (size_t)snprintf(
+			ids + length, IDS_MAX - length, "%s ", json_string_value(json_object_get(vm, "id")));
+		assert_true(length < IDS_MAX);
+	}
+	answer_finish(&answer);
+}
+
+static void build_again(const struct daemon *daemon, char generation[64])
+{
+	struct answer answer;
+
+	call(daemon, "POST", "/v1/templates", "{\"name\":\"tools\",\"run\":[\"echo again\"]}", &answer);
+	assert_int_equal(answer.status, 200);
+	snprintf(generation, 64, "\"%s\"",
+		json_string_value(json_object_get(json_object_get(answer.json, "template"), "generation")));
+	answer_finish(&answer);
+}
+
+/* Who asks after the build's answer gets none of the clones that were warm before. */
 static void test_a_rebuilt_template_replaces_its_clones(void **state)
 {
 	struct daemon daemon;
 	struct answer answer;
+	char old[IDS_MAX] = "", generation[64], before[64];
 
 	(void)state;
 	start_with_templates(&daemon, "boot");
-	build(&daemon, "{\"name\":\"tools\"}");
+	build_again(&daemon, before);
 	call(&daemon, "PUT", "/v1/pool", "{\"template\":\"tools\",\"target\":2}", &answer);
 	answer_finish(&answer);
-	await_other_pool(&daemon, "warm", 2);
 	for (int i = 0; i < 3; i++) {
-		build(&daemon, "{\"name\":\"tools\",\"run\":[\"echo again\"]}");
-		succeed(&daemon, "POST", "/v1/run", "{\"argv\":[\"echo\",\"a\"],\"template\":\"tools\"}");
+		await_other_pool(&daemon, "warm", 2);
+		list_vms(&daemon, "tools", old, before);
+		build_again(&daemon, generation);
+		assert_string_not_equal(generation, before);
+		run_command(&daemon, "{\"argv\":[\"echo\",\"a\"],\"template\":\"tools\"}", &answer);
+		assert_int_equal(answer.status, 200);
+		assert_null(strstr(old, json_string_value(json_object_get(answer.json, "vm"))));
+		answer_finish(&answer);
+		memcpy(before, generation, sizeof before);
 	}
 	await_other_pool(&daemon, "starting", 0);
 	await_other_pool(&daemon, "warm", 2);
 	/* All warm ones are of the last one, which counts only its own. */
 	await_vms(&daemon, "tools", 2);
+	list_vms(&daemon, "tools", old, generation);
 	assert_int_equal(number_at(&daemon, "/v1/pools", "pools", 1, "warm_lost"), 0);
 	call(&daemon, "PUT", "/v1/pool", "{\"template\":\"tools\",\"target\":0}", &answer);
 	answer_finish(&answer);
@@ -413,12 +479,11 @@ static void test_a_rebuilt_template_replaces_its_clones(void **state)
 	remove_state(&daemon);
 }
 
-/* What lies on the disk is not denied while it is still to be loaded. */
+/* What lies on the disk is loaded by the first run on it, which waits for that. */
 static void test_templates_come_back_with_the_daemon(void **state)
 {
 	struct daemon daemon;
 	struct answer answer;
-	int status = 0;
 
 	(void)state;
 	start_with_templates(&daemon, "boot");
@@ -426,18 +491,16 @@ static void test_templates_come_back_with_the_daemon(void **state)
 	stop(&daemon);
 	daemon.keep_kernel = true;
 	daemon_launch(&daemon, "", pool_of_two, false);
-	for (int waited = 0; status != 200 && waited < WAIT_MS; waited += POLL_MS) {
-		run_command(&daemon, "{\"argv\":[\"echo\",\"a\"],\"template\":\"tools\"}", &answer);
-		status = answer.status;
-		if (status != 200) {
-			assert_int_equal(status, 503);
-			assert_string_equal(error_member(&answer, "message"),
-				"template tools is being loaded from the disk: try again in a moment");
-		}
-		answer_finish(&answer);
-		sleep_ms(POLL_MS);
-	}
-	assert_int_equal(status, 200);
+	call(&daemon, "GET", "/v1/templates/tools", NULL, &answer);
+	assert_string_equal(member(&answer, "state"), "\"stored\"");
+	assert_string_equal(member(&answer, "reason"), "null");
+	answer_finish(&answer);
+	run_command(&daemon, "{\"argv\":[\"echo\",\"a\"],\"template\":\"tools\"}", &answer);
+	assert_int_equal(answer.status, 200);
+	answer_finish(&answer);
+	call(&daemon, "GET", "/v1/templates/tools", NULL, &answer);
+	assert_string_equal(member(&answer, "state"), "\"ready\"");
+	answer_finish(&answer);
 	await_vms(&daemon, "tools", 0);
 	remove_template(&daemon, "tools", 200);
 	daemon_stop(&daemon);
@@ -481,9 +544,17 @@ static void test_bad_requests_are_refused_by_name(void **state)
 		{"POST", "/v1/templates", "{\"nam\":\"x\"}", "invalid",
 			"unknown field \"nam\" in the request"},
 		{"POST", "/v1/templates", "{\"name\":\"../x\"}", "invalid",
-			"name is not the name of a template: 1 to 63 of a-z, 0-9, '.', '_' and '-', a letter "
-			"or "
-			"digit first"},
+			"name is not the name of a template: it has a-z, 0-9, '.', '_' and '-', a letter or "
+			"digit first, not '../x'"},
+		{"POST", "/v1/templates", "{\"mem\":\"64M\"}", "invalid",
+			"name is missing: give the name of a template"},
+		{"POST", "/v1/templates", "{\"name\":7}", "invalid",
+			"name is not a string: give the name of a template"},
+		{"POST", "/v1/templates", "{\"name\":\"\"}", "invalid",
+			"name is empty: give the name of a template"},
+		{"POST", "/v1/templates",
+			"{\"name\":\"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\"}",
+			"invalid", "name is 64 bytes long, and the name of a template at most 63"},
 		{"POST", "/v1/templates", "{\"name\":\"x\",\"mem\":\"31M\"}", "invalid",
 			"mem is not a size from 32M to 511G in whole MiB, as a string"},
 		{"POST", "/v1/templates", "{\"name\":\"x\",\"cpus\":9}", "invalid",
@@ -493,12 +564,29 @@ static void test_bad_requests_are_refused_by_name(void **state)
 		{"POST", "/v1/templates", "{\"name\":\"x\",\"image\":\"/none\"}", "invalid",
 			"the image /none cannot be found: No such file or directory"},
 		{"POST", "/v1/templates", "{\"name\":\"x\",\"run\":[\"\"]}", "invalid",
-			"run[0] is not a command line"},
+			"run[0] is empty: give a line for the guest's shell"},
+		{"POST", "/v1/templates", "{\"name\":\"x\",\"run\":[\"true\",1]}", "invalid",
+			"run[1] is not a string: give a line for the guest's shell"},
 		{"POST", "/v1/templates", "{\"name\":\"base\"}", "conflict",
 			"base is the daemon's own, built at its start from what that is told: give another "
 			"name"},
-		{"GET", "/v1/templates/none", NULL, "not_found", "there is no template none"},
-		{"GET", "/v1/templates/..", NULL, "not_found", "there is no template .."},
+		{"GET", "/v1/templates/none", NULL, "not_found",
+			"there is no template none: see `host-ctl template list`, or build it"},
+		{"GET", "/v1/templates/..", NULL, "not_found",
+			"there is no template ..: see `host-ctl template list`, or build it"},
+		{"GET", "/v1/templates/base%00x", NULL, "invalid",
+			"the path has a NUL (%00), which no name has"},
+		{"DELETE", "/v1/templates/base%00x", NULL, "invalid",
+			"the path has a NUL (%00), which no name has"},
+		{"GET", "/v1/templates?name=base", NULL, "invalid",
+			"/v1/templates takes no parameter \"name\""},
+		{"GET", "/v1/pool?templat=base", NULL, "invalid",
+			"/v1/pool takes no parameter \"templat\", but for template"},
+		{"GET", "/v1/pool?template=base&template=x", NULL, "invalid",
+			"the parameter template is there twice"},
+		{"GET", "/v1/pool?template", NULL, "invalid", "the parameter template has no value"},
+		{"GET", "/v1/pool?template=none", NULL, "not_found",
+			"there is no template none: see `host-ctl template list`, or build it"},
 		{"PUT", "/v1/templates", NULL, "method_not_allowed",
 			"/v1/templates takes POST and GET, not PUT"},
 		{"PUT", "/v1/pool", "{\"template\":\"base\"}", "invalid",
@@ -506,9 +594,12 @@ static void test_bad_requests_are_refused_by_name(void **state)
 		{"PUT", "/v1/pool", "{\"template\":\"none\",\"target\":1}", "not_found",
 			"there is no template none: see `host-ctl template list`, or build it"},
 		{"DELETE", "/v1/templates/base", NULL, "conflict",
-			"template base is in use: its pool has the target 2, 2 VMs are of it, 0 runs wait: "
-			"set "
-			"the target to 0 and let the runs end"},
+			"base is the daemon's own and stays: it is built again at a start when its files or "
+			"sizes are others; to have no VM of it, set its target to 0"},
+		{"PUT", "/v1/pool", "{\"template\":\"base\",\"target\":256}", "invalid",
+			"target 256, with the 0 of other pools, is more than the 128 VMs that this daemon "
+			"may "
+			"have at once: give less, or start it with a larger --max-vms"},
 	};
 	struct daemon daemon;
 
