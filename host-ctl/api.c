@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "host-ctl/api.h"
 #include "common/version.h"
+#include "host-ctl/api_keyed.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -74,6 +75,12 @@ void api_path_part(const struct http_request *request, unsigned int number, char
 	snprintf(text, size, "%.*s", (int)(length < size ? length : size - 1), part);
 }
 
+/* The other methods may be repeated as they are. */
+static bool is_keyed(const struct http_request *request)
+{
+	return request->keys && !strcmp(request->method, "POST");
+}
+
 /* What to do about a body that is too large. */
 static const char *mend_of(const char *path)
 {
@@ -95,7 +102,7 @@ static int check(void *context, struct http_request *request, struct error *erro
 			continue;
 		request->route = &routes[i];
 		if (!strcmp(routes[i].method, request->method))
-			return 0;
+			return is_keyed(request) ? api_keyed_check(request, error) : 0;
 		*(first ? &second : &first) = &routes[i];
 	}
 	if (first)
@@ -110,7 +117,10 @@ static void handle(void *context, struct http_request *request)
 {
 	const struct route *route = request->route;
 
-	route->handle(context, request);
+	if (is_keyed(request))
+		api_keyed_handle(context, request, route->handle);
+	else
+		route->handle(context, request);
 }
 
 const struct http_handler api_handler = {.check = check, .handle = handle};

@@ -6,11 +6,13 @@
 #include "common/loop.h"
 #include "host-ctl/events.h"
 #include "host-ctl/http.h"
+#include "host-ctl/journal_queue.h"
 #include "host-ctl/metrics.h"
 #include "host-ctl/sandboxes.h"
 #include "host-ctl/templates.h"
 
 struct api_stream;
+struct api_keyed;
 
 /* What handlers share; outlives every request. */
 struct api {
@@ -19,7 +21,12 @@ struct api {
 	struct metrics *metrics;
 	struct sandboxes *sandboxes;
 	struct events events;
-	struct api_stream *streams; /* the upgraded connections */
+	struct api_stream *streams;    /* the upgraded connections */
+	struct journal_queue *journal; /* NULL: there is none... */
+	struct error journal_error;    /* ...for this reason */
+	struct api_keyed *keyed;       /* requests with an Idempotency-Key that are under way */
+	unsigned int keyed_count;
+	uint64_t key_grace_ms; /* that they go on without a client */
 };
 
 extern const struct http_handler api_handler; /* its context is a struct api */

@@ -246,7 +246,22 @@ static int sweep_child(struct cgroup_tree *tree, const char *name)
 	return status;
 }
 
-static int sweep_children(struct cgroup_tree *tree, DIR *listing, struct error *error)
+int cgroup_end(struct cgroup_tree *tree, const char *name)
+{
+	int status = sweep_child(tree, name);
+
+	return status == -ENOENT ? 0 : status;
+}
+
+int cgroup_open(const struct cgroup_tree *tree, const char *name)
+{
+	int group = openat(tree->fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	return group < 0 ? -errno : group;
+}
+
+static int sweep_children(struct cgroup_tree *tree, DIR *listing, cgroup_keep_fn *keep, const void *context,
+	struct error *error)
 {
 	struct dirent *entry;
 	int count = 0;
@@ -254,7 +269,8 @@ static int sweep_children(struct cgroup_tree *tree, DIR *listing, struct error *
 	while ((entry = readdir(listing))) {
 		int status;
 
-		if (entry->d_type != DT_DIR || entry->d_name[0] == '.')
+		if (entry->d_type != DT_DIR || entry->d_name[0] == '.' ||
+			(keep && keep(context, entry->d_name)))
 			continue;
 		status = sweep_child(tree, entry->d_name);
 		if (status) {
@@ -267,7 +283,8 @@ static int sweep_children(struct cgroup_tree *tree, DIR *listing, struct error *
 	return count;
 }
 
-int cgroup_tree_sweep(struct cgroup_tree *tree, struct error *error)
+int cgroup_tree_sweep(
+	struct cgroup_tree *tree, cgroup_keep_fn *keep, const void *context, struct error *error)
 {
 	int count, copy = openat(tree->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	DIR *listing = copy < 0 ? NULL : fdopendir(copy);
@@ -278,7 +295,7 @@ int cgroup_tree_sweep(struct cgroup_tree *tree, struct error *error)
 		fd_close(&copy);
 		return count;
 	}
-	count = sweep_children(tree, listing, error);
+	count = sweep_children(tree, listing, keep, context, error);
 	closedir(listing);
 	return count;
 }

@@ -39,10 +39,17 @@ int cgroup_tree_open(struct cgroup_tree *tree, const char *path, bool limits_req
 void cgroup_tree_close(struct cgroup_tree *tree);
 
 /*
- * Ends and removes every child, those that a killed daemon left. Blocks, at most CGROUP_SWEEP_MS for each
- * child; only for the start of the daemon. The number removed, or -errno with *error set.
+ * Ends and removes every child that `keep` does not want, those that a killed daemon left; keep NULL: every
+ * one. Blocks, at most CGROUP_SWEEP_MS for each child; only for the start of the daemon. The number removed,
+ * or -errno with *error set.
  */
-int cgroup_tree_sweep(struct cgroup_tree *tree, struct error *error);
+typedef bool cgroup_keep_fn(const void *context, const char *name);
+int cgroup_tree_sweep(
+	struct cgroup_tree *tree, cgroup_keep_fn *keep, const void *context, struct error *error);
+/* The same of one, if it is there. 0 or -errno. */
+int cgroup_end(struct cgroup_tree *tree, const char *name);
+/* The folder of a child that is there: the caller's, CLOEXEC; or -errno. */
+int cgroup_open(const struct cgroup_tree *tree, const char *name);
 
 /* Makes a child with limits set. Its folder's fd (the caller's, CLOEXEC), or -errno; nothing stays then. */
 int cgroup_create(struct cgroup_tree *tree, const char *name, const struct cgroup_limits *limits);

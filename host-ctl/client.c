@@ -114,6 +114,7 @@ void client_init(struct client *client, int fd, int timeout_ms)
 {
 	client->fd = fd;
 	client->timeout_ms = timeout_ms;
+	client->idempotency_key = NULL;
 	client->start = client->end = 0;
 }
 
@@ -391,7 +392,7 @@ static int send_all(struct client *client, const char *data, size_t length, stru
 static int send_request(struct client *client, const char *method, const char *path, const json_t *request,
 	bool upgrade, struct client_error *error)
 {
-	char head[512], *body = NULL, *message;
+	char head[512 + CLIENT_KEY_MAX], *body = NULL, *message;
 	size_t length = 0;
 	int r, n;
 
@@ -406,6 +407,9 @@ static int send_request(struct client *client, const char *method, const char *p
 		upgrade ? "Connection: Upgrade\r\nUpgrade: " CLIENT_UPGRADE "\r\n" : "Connection: close\r\n");
 	if (request)
 		n += snprintf(head + n, sizeof(head) - (size_t)n, "Content-Length: %zu\r\n", length);
+	if (client->idempotency_key)
+		n += snprintf(head + n, sizeof(head) - (size_t)n, "Idempotency-Key: %.*s\r\n", CLIENT_KEY_MAX,
+			client->idempotency_key);
 	n += snprintf(head + n, sizeof(head) - (size_t)n, "\r\n");
 	/* In one piece, or the daemon would wake for the head alone. */
 	message = malloc((size_t)n + length);

@@ -28,6 +28,7 @@ enum {
 	CLIENT_READ = 16 * 1024,	    /* one read */
 	CLIENT_HEADER_MAX = 16 * 1024,	    /* status line and headers of an answer */
 	CLIENT_BODY_MAX = 16 * 1024 * 1024, /* body of an answer: the longest output of a run, escaped */
+	CLIENT_KEY_MAX = 128,		    /* characters of an idempotency key */
 	CLIENT_CODE_MAX = 32,
 	CLIENT_TEXT_MAX = 1024,
 	CLIENT_QUERY_TIMEOUT_MS = 10 * 1000, /* for what the daemon answers at once */
@@ -45,7 +46,8 @@ struct client_error {
 /* A connection. Bytes that came after the answer (an upgrade's first frames) wait in buffer[start..end). */
 struct client {
 	int fd;
-	int timeout_ms; /* for each wait, or -1 */
+	int timeout_ms;		     /* for each wait, or -1 */
+	const char *idempotency_key; /* of the requests from then on; NULL: none. Printable */
 	size_t start, end;
 	char buffer[CLIENT_READ];
 };

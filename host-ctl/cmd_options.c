@@ -2,6 +2,7 @@
 #include "host-ctl/cmd_options.h"
 #include "common/parse.h"
 #include "host-ctl/cli.h"
+#include "host-ctl/client.h"
 #include "host-ctl/run_request.h"
 #include "host-ctl/text.h"
 #include <errno.h>
@@ -18,6 +19,7 @@ enum {
 	OPT_MEMORY,
 	OPT_PIDS,
 	OPT_TEMPLATE,
+	OPT_KEY,
 	OPT_JSON,
 	OPT_SOCKET,
 	OPT_HELP,
@@ -35,6 +37,7 @@ static const struct cli_option run_option_table[OPT_COUNT] = {
 	[OPT_MEMORY] = {.name = "memory", .has_value = true},
 	[OPT_PIDS] = {.name = "pids", .has_value = true},
 	[OPT_TEMPLATE] = {.name = "template", .has_value = true},
+	[OPT_KEY] = {.name = "idempotency-key", .has_value = true},
 	[OPT_JSON] = {.name = "json"},
 	[OPT_SOCKET] = {.name = "socket", .has_value = true},
 	[OPT_HELP] = {.name = "help", .letter = 'h'},
@@ -85,6 +88,22 @@ static int set_text(const char **to, const char *name, const char *value, char *
 	return 0;
 }
 
+static int set_key(struct cmd_options *options, const char *value, char *error)
+{
+	size_t length = strlen(value), printable = 0;
+
+	while (value[printable] >= ' ' && value[printable] <= '~')
+		printable++;
+	if (length < 1 || length > CLIENT_KEY_MAX || printable < length)
+		return refuse(
+			error, "--idempotency-key wants 1 to %d printable ASCII characters", CLIENT_KEY_MAX);
+	/* HTTP would drop them, and it would be another key. */
+	if (value[0] == ' ' || value[length - 1] == ' ')
+		return refuse(error, "--idempotency-key begins or ends with a space");
+	options->idempotency_key = value;
+	return 0;
+}
+
 static int set_option(struct cmd_options *options, int option, const char *value, char *error)
 {
 	switch (option) {
@@ -110,6 +129,8 @@ static int set_option(struct cmd_options *options, int option, const char *value
 		return set_text(&options->template, "template", value, error);
 	case OPT_USER:
 		return set_text(&options->user, "user", value, error);
+	case OPT_KEY:
+		return set_key(options, value, error);
 	case OPT_CWD:
 		if (value[0] != '/')
 			return refuse(error, "--cwd wants an absolute path, not '%s'", value);

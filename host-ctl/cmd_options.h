@@ -14,8 +14,9 @@ struct cmd_options {
 	bool interactive; /* -i: standard input is the command's */
 	bool json;	  /* the plain form: the result as JSON on standard output */
 	const char *socket, *user, *cwd, *template; /* NULL: not given */
-	uint64_t timeout_ms, memory_max, pids_max;  /* 0: not given */
-	const char **env;			    /* NAME=VALUE, each name once */
+	const char *idempotency_key; /* the plain form, the output at its end; NULL: not given */
+	uint64_t timeout_ms, memory_max, pids_max; /* 0: not given */
+	const char **env;			   /* NAME=VALUE, each name once */
 	size_t env_count;
 	bool terminal, detach; /* of exec */
 	const char *sandbox;   /* the same */

@@ -5,6 +5,7 @@
 #include "host-ctl/cmd_result.h"
 #include "host-ctl/cmd_stream.h"
 #include "host-ctl/run_request.h"
+#include "host-ctl/text.h"
 #include "host-ctl/verbs.h"
 #include <errno.h>
 #include <signal.h>
@@ -27,6 +28,9 @@ const char run_usage[] =
 	"  --memory SIZE      limit its memory: bytes, or with K, M, G; at least 64K (no limit)\n"
 	"  --pids N           limit its processes (no limit)\n"
 	"  --template NAME    in a clone of that template (base; see `host-ctl template`)\n"
+	"  --idempotency-key KEY\n"
+	"                     run it once, however often this is asked for with KEY within 24 h; the output comes\n"
+	"                     at the end, 1 MiB of each stream; with -i at most 64 KiB of standard input\n"
 	"  --json             print the result as one JSON object, the output in it; with -i at most 64 KiB of\n"
 	"                     standard input\n"
 	"  --socket PATH      the daemon's socket ($TINDERBOX_SOCKET, " CLIENT_SOCKET_DEFAULT ")\n"
@@ -116,9 +120,48 @@ static ssize_t read_input(char input[RUN_STDIN_MAX + 1])
 	if (n < 0)
 		cli_fail("cannot read standard input: %s", strerror((int)-n));
 	else if (n > RUN_STDIN_MAX)
-		cli_fail("standard input is longer than %d bytes, the most that --json takes: run without it",
+		cli_fail("standard input is longer than %d bytes, the most that --json and --idempotency-key "
+			 "take: run without them",
 			RUN_STDIN_MAX);
 	return n > RUN_STDIN_MAX ? -1 : n;
+}
+
+/* One stream of the answer: written as it was. 0 or an exit status. */
+static int print_stream(const json_t *answer, const char *name, int fd)
+{
+	const json_t *stream = json_object_get(answer, name), *plain = json_object_get(stream, "data");
+	const json_t *coded = json_object_get(stream, "data_b64");
+	json_int_t dropped = json_integer_value(json_object_get(stream, "dropped"));
+	ptrdiff_t length = (ptrdiff_t)json_string_length(plain);
+	uint8_t *bytes = NULL;
+	int r;
+
+	if (coded) {
+		bytes = malloc(json_string_length(coded) + 1);
+		if (!bytes)
+			return fail_memory();
+		length = text_base64_decode(bytes, json_string_value(coded), json_string_length(coded));
+	}
+	if (length < 0 || (!plain && !coded)) {
+		free(bytes);
+		return cli_fail("the daemon broke the protocol: %s that makes no sense", name);
+	}
+	r = io_write_all(fd, coded ? (const void *)bytes : json_string_value(plain), (size_t)length);
+	free(bytes);
+	if (r == -EPIPE)
+		return end_by_broken_pipe();
+	if (r < 0)
+		return cli_fail("cannot write %s: %s", name, strerror(-r));
+	if (dropped > 0)
+		cli_fail("%lld bytes from the middle of %s were not kept", (long long)dropped, name);
+	return 0;
+}
+
+static int print_output(const json_t *answer)
+{
+	int status = print_stream(answer, "stdout", STDOUT_FILENO);
+
+	return status ? status : print_stream(answer, "stderr", STDERR_FILENO);
 }
 
 static int call(const struct cmd_options *options, const json_t *request)
@@ -129,6 +172,7 @@ static int call(const struct cmd_options *options, const json_t *request)
 	json_t *answer = NULL;
 	int status, r = client_connect(&client, cli_socket_path(options->socket), -1, &error);
 
+	client.idempotency_key = options->idempotency_key;
 	if (r == 0)
 		r = client_call(&client, "POST", "/v1/run", request, NULL, &answer, &error);
 	client_finish(&client);
@@ -139,11 +183,13 @@ static int call(const struct cmd_options *options, const json_t *request)
 	}
 	if (r < 0) {
 		json_decref(answer);
-		return cli_fail_client(&error, true);
+		return cli_fail_client(&error, options->json);
 	}
-	status = cli_print_json(answer);
+	status = options->json ? cli_print_json(answer) : print_output(answer);
 	json_decref(answer);
-	return status ? status : cmd_result_status(&result);
+	if (status)
+		return status;
+	return options->json ? cmd_result_status(&result) : tell_result(&result, options);
 }
 
 static int run_plain_form(const struct cmd_options *options)
@@ -178,7 +224,8 @@ int cmd_run(int argc, char **argv)
 		fputs(run_usage, stdout);
 		r = cli_finish_output();
 	} else {
-		r = options.json ? run_plain_form(&options) : cmd_stream_form(&options);
+		r = options.json || options.idempotency_key ? run_plain_form(&options)
+							    : cmd_stream_form(&options);
 	}
 	cmd_options_finish(&options);
 	return r;

@@ -3,7 +3,6 @@
 #include "host-ctl/text.h"
 
 #include <stdarg.h>
-#include <stdbool.h>
 #include <stdio.h>
 
 static const struct {
@@ -36,6 +35,12 @@ const char *error_code(enum error_kind kind)
 unsigned int error_http_status(enum error_kind kind)
 {
 	return kinds[kind].http_status;
+}
+
+bool error_is_refusal(enum error_kind kind)
+{
+	return kinds[kind].retryable ||
+	       (kind > ERROR_NONE && kind < ERROR_INTERNAL && kind != ERROR_BUILD_FAILED);
 }
 
 int error_set(struct error *error, enum error_kind kind, const char *format, ...)

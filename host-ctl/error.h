@@ -7,6 +7,7 @@
 #define HOST_CTL_ERROR_H
 
 #include <jansson.h>
+#include <stdbool.h>
 
 enum error_kind {
 	ERROR_NONE = 0,
@@ -42,6 +43,8 @@ struct error {
 /* The code of the API, such as "guest_lost", and its HTTP status. */
 const char *error_code(enum error_kind kind);
 unsigned int error_http_status(enum error_kind kind);
+/* Whatever was asked for was refused before any of it was begun. */
+bool error_is_refusal(enum error_kind kind);
 
 /* Fills *error; vm and cause become empty. Returns -1, so that a caller can `return error_set(...)`. */
 int error_set(struct error *error, enum error_kind kind, const char *format, ...)

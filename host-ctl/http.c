@@ -109,6 +109,8 @@ static void timer_fired(void *context)
 
 const char *http_request_query(const struct http_request *request, const char *name)
 {
+	if (request->query)
+		return json_string_value(json_object_get(request->query, name));
 	return MHD_lookup_connection_value(request->exchange->connection, MHD_GET_ARGUMENT_KIND, name);
 }
 
@@ -168,20 +170,34 @@ static void answer(struct http_exchange *exchange, unsigned int status, struct M
 	resume(exchange);
 }
 
+/* The text is taken. */
+static void reply(struct http_request *request, const struct http_answer *given)
+{
+	struct MHD_Response *response = NULL;
+
+	if (request->answered) {
+		request->left = NULL;
+		request->answered(request->answered_context, given);
+		return;
+	}
+	if (given->body)
+		response = MHD_create_response_from_buffer(given->length, given->body, MHD_RESPMEM_MUST_FREE);
+	if (response)
+		MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, given->type);
+	else
+		free(given->body);
+	if (response && request->replayed)
+		MHD_add_response_header(response, "Idempotency-Replayed", "true");
+	answer(request->exchange, given->status, response);
+}
+
 void http_reply_text(
 	struct http_request *request, unsigned int status, const char *type, char *text, size_t length)
 {
-	struct MHD_Response *response =
-		text ? MHD_create_response_from_buffer(length, text, MHD_RESPMEM_MUST_FREE) : NULL;
-
-	if (response)
-		MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, type);
-	else
-		free(text);
-	answer(request->exchange, status, response);
+	reply(request, &(struct http_answer){.status = status, .type = type, .body = text, .length = length});
 }
 
-void http_reply_json(struct http_request *request, unsigned int status, json_t *body)
+static void reply_json(struct http_request *request, unsigned int status, json_t *body, enum error_kind error)
 {
 	char *text = body ? json_dumps(body, JSON_COMPACT) : NULL, *line = NULL;
 	size_t length = text ? strlen(text) : 0;
@@ -193,13 +209,22 @@ void http_reply_json(struct http_request *request, unsigned int status, json_t *
 		memcpy(line + length, "\n", 2);
 	else
 		free(text);
-	http_reply_text(request, status, "application/json", line, length + 1);
+	reply(request, &(struct http_answer){.status = status,
+			       .type = "application/json",
+			       .body = line,
+			       .length = length + 1,
+			       .error = error});
+}
+
+void http_reply_json(struct http_request *request, unsigned int status, json_t *body)
+{
+	reply_json(request, status, body, ERROR_NONE);
 }
 
 void http_reply_error(struct http_request *request, const struct error *error)
 {
-	request->exchange->http->metrics->errors[error->kind]++;
-	http_reply_json(request, error_http_status(error->kind), error_to_json(error));
+	request->http->metrics->errors[error->kind]++;
+	reply_json(request, error_http_status(error->kind), error_to_json(error), error->kind);
 }
 
 /* --- upgrade --- */
@@ -300,6 +325,16 @@ static bool wants_upgrade(struct MHD_Connection *connection)
 	return value && !strcasecmp(value, UPGRADE_PROTOCOL);
 }
 
+static enum MHD_Result note_key(void *context, enum MHD_ValueKind kind, const char *name, const char *value)
+{
+	struct http_request *request = context;
+
+	(void)kind;
+	if (!strcasecmp(name, "Idempotency-Key") && ++request->keys)
+		request->key = value ? value : "";
+	return MHD_YES;
+}
+
 static unsigned long long announced_length(struct MHD_Connection *connection)
 {
 	const char *value =
@@ -375,8 +410,10 @@ static enum MHD_Result begin(struct http *http, struct MHD_Connection *connectio
 		.path = path,
 		.peer = info->socket_context,
 		.wants_upgrade = wants_upgrade(connection),
+		.http = http,
 		.connection = connection,
 		.exchange = exchange};
+	MHD_get_connection_values(connection, MHD_HEADER_KIND, note_key, &exchange->request);
 	http->metrics->http_requests++;
 	if (!exchange->request.peer->allowed) {
 		error_set(&error, ERROR_DENIED,

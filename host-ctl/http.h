@@ -51,21 +51,42 @@ struct http_handler {
 	void (*handle)(void *context, struct http_request *request);
 };
 
+struct http_request;
+
+/* What is answered; body: from malloc. */
+struct http_answer {
+	unsigned int status;
+	const char *type;
+	char *body;
+	size_t length;
+	enum error_kind error; /* ERROR_NONE: it is none */
+};
+
 struct http_request {
 	const char *method, *path;
 	const struct http_peer *peer;
 	char *body;
 	size_t body_length;
-	uint64_t received_ns;  /* CLOCK_MONOTONIC, when its last byte was read */
-	bool wants_upgrade;    /* Upgrade: tinderbox-frames */
+	uint64_t received_ns; /* CLOCK_MONOTONIC, when its last byte was read */
+	bool wants_upgrade;   /* Upgrade: tinderbox-frames */
+	bool replayed;	      /* set by handle: the answer is another request's, and says so */
+	/* Idempotency-Key: how many of them, and the last. */
+	unsigned int keys;
+	const char *key;
 	const void *route;     /* the handler's, set by check and read by handle */
 	const char *body_mend; /* set by check: what to do about a body over the limit; NULL: send less */
 	/* Set by handle when it answers later: called once if the client leaves first; then no reply is made.
 	 */
 	void (*left)(void *context);
 	void *left_context;
-	struct MHD_Connection *connection; /* http*.c's, as is */
-	struct http_exchange *exchange;
+	/* Set: no client's but its maker's, who takes the answer in place of http.c, and its body; the
+	 * request is over then. It never wants to be upgraded. */
+	void (*answered)(void *context, const struct http_answer *answer);
+	void *answered_context;
+	json_t *query; /* then: its parameters, an object of strings, the maker's; else NULL */
+	struct http *http;
+	struct MHD_Connection *connection; /* http*.c's, as is; NULL when answered is set */
+	struct http_exchange *exchange;	   /* http.c's; NULL when answered is set */
 };
 
 /* A parameter of the query, such as that of ?name=value; it may be empty. NULL: it is not there. */

@@ -29,6 +29,8 @@ static const struct {
 		offsetof(struct metrics, clients_left)},
 	{"tinderbox_leftovers_removed_total", "VMs of an earlier daemon that the start removed.",
 		offsetof(struct metrics, leftovers_removed)},
+	{"tinderbox_replays_total", "Requests answered with the answer of an earlier one of their key.",
+		offsetof(struct metrics, replays)},
 };
 
 static const struct {

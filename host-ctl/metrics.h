@@ -47,7 +47,7 @@ struct metrics {
 	uint64_t http_requests;
 	uint64_t results[METRICS_RESULT_COUNT];
 	uint64_t errors[ERROR_COUNT]; /* answered or ended with */
-	uint64_t clients_left, leftovers_removed;
+	uint64_t clients_left, leftovers_removed, replays;
 	struct metrics_histogram run;
 	struct metrics_pool pools[METRICS_POOLS_MAX];
 };

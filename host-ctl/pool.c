@@ -7,6 +7,7 @@
 #include "common/log.h"
 #include "host-ctl/clock.h"
 #include "host-ctl/pool_private.h"
+#include "host-ctl/standby.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -258,6 +259,32 @@ static void vm_gone(void *context, struct vm *vm)
 }
 
 static const struct vm_events vm_events = {.warm = vm_warm, .ended = vm_ended, .gone = vm_gone};
+
+int pool_take_back(struct pool *pool, struct vm_found *found, int seat, struct vm **vm, struct error *error)
+{
+	struct pool_slots *slots = pool->config.slots;
+	int status;
+
+	if (seat >= 0)
+		found->seat = standby_reserve(pool->config.vm->standby, seat);
+	if (found->slot >= POOL_VMS_MAX || slots->used[found->slot] ||
+		(seat >= 0 && pool->config.vm->standby && !found->seat)) {
+		error_set(error, ERROR_INTERNAL, "cannot take back %s: its place is another's", found->id);
+		return -EEXIST;
+	}
+	slots->used[found->slot] = true;
+	slots->count++;
+	room_enter(pool->config.room, 0);
+	status = vm_take_back(pool->config.vm, found, &vm_events, pool, &pool->slots[found->slot], error);
+	if (status) {
+		leave_slot(pool, found->slot);
+		if (found->seat)
+			*found->seat = false;
+	} else {
+		*vm = pool->slots[found->slot];
+	}
+	return status;
+}
 
 /* How many more are to be started now, if there are slots. */
 static unsigned int shortage(const struct pool *pool)

@@ -105,6 +105,12 @@ bool pool_is_queued(const struct pool *pool);
 struct vm *pool_claim_vm(struct pool *pool, struct pool_claim *claim, struct error *error);
 /* To be called when a VM that pool_claim_vm returned is at work: its successor is started some time later. */
 void pool_refill(struct pool *pool);
+
+/*
+ * Takes a VM of an earlier daemon into its slot, as one that is in use; seat: its number in standby, or -1.
+ * 0 or -errno with *error set, -EEXIST: slot or seat is another's; else as of vm_take_back.
+ */
+int pool_take_back(struct pool *pool, struct vm_found *found, int seat, struct vm **vm, struct error *error);
 /* Leaves the queue; harmless when not queued. */
 void pool_cancel(struct pool *pool, struct pool_claim *claim);
 

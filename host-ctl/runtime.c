@@ -6,15 +6,18 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
-enum { API_BACKLOG = 128, PID_TEXT = 16 };
+enum { API_BACKLOG = 128, PID_TEXT = 16, LOCK_LOOK_MS = 5, LOCK_WAIT_MS = 2000 };
 
 static int fail(struct error *error, int status, const char *what, const char *path)
 {
@@ -31,18 +34,50 @@ static int refuse(struct error *error, int status, const char *what, const char 
 	return status;
 }
 
-static int in_use(struct error *error, int lock, const char *what, const char *path, const char *option)
+/* Of who wrote it there; empty: of nobody. */
+static void read_pid(int lock, char pid[PID_TEXT + 1])
 {
-	char pid[PID_TEXT + 1] = "";
 	ssize_t length = pread(lock, pid, PID_TEXT, 0);
 
-	if (length > 0)
-		pid[strspn(pid, "0123456789")] = '\0';
+	pid[length > 0 ? length : 0] = '\0';
+	pid[strspn(pid, "0123456789")] = '\0';
+}
+
+static int in_use(struct error *error, int lock, const char *what, const char *path, const char *option)
+{
+	char pid[PID_TEXT + 1];
+
+	read_pid(lock, pid);
 	error_set(error, ERROR_CONFLICT,
 		"%s %s is in use by a running host-ctl serve (pid %s): stop it first, or give this one its "
 		"own with %s",
 		what, path, pid[0] ? pid : "unknown", option);
 	return -EBUSY;
+}
+
+static bool holder_lives(int lock)
+{
+	char pid[PID_TEXT + 1];
+
+	read_pid(lock, pid);
+	return !pid[0] || kill((pid_t)strtol(pid, NULL, 10), 0) == 0 || errno != ESRCH;
+}
+
+/* A daemon that was killed as it launched a VM leaves a child that closes its fds in a moment, locks too. */
+static int lock_file(int lock)
+{
+	const struct timespec pause = {.tv_nsec = LOCK_LOOK_MS * 1000000};
+	int waited = 0;
+
+	while (flock(lock, LOCK_EX | LOCK_NB) < 0) {
+		if (errno != EWOULDBLOCK)
+			return -errno;
+		if (waited >= LOCK_WAIT_MS || holder_lives(lock))
+			return -EWOULDBLOCK;
+		nanosleep(&pause, NULL);
+		waited += LOCK_LOOK_MS;
+	}
+	return 0;
 }
 
 /* The lock is the kernel's and ends with the process; the pid in the file is for people. */
@@ -51,14 +86,15 @@ static int take_lock(const char *path, const char *what, const char *subject, co
 {
 	char pid[PID_TEXT];
 	ssize_t length, written;
+	int status;
 
 	*lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
 	if (*lock < 0)
 		return refuse(error, -errno, "open the lock", path, mend);
-	if (flock(*lock, LOCK_EX | LOCK_NB) < 0) {
-		int status = errno == EWOULDBLOCK ? in_use(error, *lock, what, subject, option)
-						  : fail(error, -errno, "lock", path);
-
+	status = lock_file(*lock);
+	if (status) {
+		status = status == -EWOULDBLOCK ? in_use(error, *lock, what, subject, option)
+						: fail(error, status, "lock", path);
 		fd_close(lock);
 		return status;
 	}
@@ -78,16 +114,16 @@ static int make_path(char *path, size_t size, const char *start, const char *end
 	return -ENAMETOOLONG;
 }
 
-/* Control sockets of VMs that a killed daemon left; their processes are ended by way of their cgroups. */
-static int empty_folder(const char *path, struct error *error)
+int runtime_sweep(const struct runtime *runtime, bool (*keep)(const void *context, const char *name),
+	const void *context, struct error *error)
 {
-	DIR *listing = opendir(path);
+	DIR *listing = opendir(runtime->sockets);
 	struct dirent *entry;
 
 	if (!listing)
-		return fail(error, -errno, "read", path);
+		return fail(error, -errno, "read", runtime->sockets);
 	while ((entry = readdir(listing)))
-		if (entry->d_name[0] != '.')
+		if (entry->d_name[0] != '.' && !(keep && keep(context, entry->d_name)))
 			unlinkat(dirfd(listing), entry->d_name, 0);
 	closedir(listing);
 	return 0;
@@ -141,8 +177,6 @@ int runtime_open(struct runtime *runtime, const char *folder, const char *socket
 	if (!status && mkdir(runtime->sockets, 0700) < 0 && errno != EEXIST)
 		status = refuse(error, -errno, "make", runtime->sockets, MEND_FOLDER);
 	runtime->has_sockets = !status;
-	if (!status)
-		status = empty_folder(runtime->sockets, error);
 	if (status)
 		runtime_close(runtime);
 	return status;

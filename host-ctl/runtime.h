@@ -20,11 +20,15 @@ struct runtime {
 };
 
 /*
- * Makes folder (mode 0755) and takes its lock, and that of the socket's path; empties the folder of control
- * sockets. The texts outlive the runtime. 0, or -errno with *error set: -EBUSY in use by another daemon
- * (named by its pid), -ENAMETOOLONG, or of the system call.
+ * Makes folder (mode 0755) and takes its lock, and that of the socket's path. The texts outlive the runtime.
+ * 0, or -errno with *error set: -EBUSY in use by another daemon (named by its pid), -ENAMETOOLONG, or of the
+ * system call.
  */
 int runtime_open(struct runtime *runtime, const char *folder, const char *socket, struct error *error);
+/* Removes from the folder of control sockets what keep does not want; keep NULL: all. 0, or -errno with
+ * *error set. */
+int runtime_sweep(const struct runtime *runtime, bool (*keep)(const void *context, const char *name),
+	const void *context, struct error *error);
 /* Listens on the socket, mode 0660, owned by group; a dead one is replaced. 0, or -errno with *error set. */
 int runtime_listen(struct runtime *runtime, gid_t group, struct error *error);
 /* Removes the socket and the folder of control sockets, and gives up the locks. */

@@ -4,7 +4,10 @@
 #include "common/log.h"
 #include "host-ctl/clock.h"
 #include "host-ctl/commands.h"
+#include "host-ctl/journal_sandboxes.h"
+#include "host-ctl/sandbox_record.h"
 #include "host-ctl/sandboxes_private.h"
+#include "host-ctl/standby.h"
 
 #include <errno.h>
 #include <stddef.h>
@@ -208,17 +211,57 @@ static void vm_gone(void *context)
 		move(sandbox, SANDBOX_GONE, NULL);
 }
 
-static const struct vm_owner_events owner_events = {.ended = vm_ended, .gone = vm_gone};
+/* The vmm says so by itself: of one that was taken back, which may have been asked to pause or resume just
+ * before its daemon ended. What we ask for ourselves is told by its reply. */
+static void vm_stands(void *context, bool paused)
+{
+	struct sandbox *sandbox = context;
+
+	if (sandbox->state == SANDBOX_RESUMING && !sandbox->seen)
+		move(sandbox, paused ? SANDBOX_PAUSED : SANDBOX_READY, NULL);
+	else if (sandbox->state == SANDBOX_READY && paused) {
+		move(sandbox, SANDBOX_PAUSING, NULL);
+		move(sandbox, SANDBOX_PAUSED, NULL);
+	} else if (sandbox->state == SANDBOX_PAUSED && !paused) {
+		move(sandbox, SANDBOX_RESUMING, NULL);
+		move(sandbox, SANDBOX_READY, NULL);
+	}
+	sandbox->seen = true;
+}
+
+static const struct vm_owner_events owner_events = {.ended = vm_ended, .gone = vm_gone, .stands = vm_stands};
+
+static void know_vm(struct sandbox *sandbox, struct vm *vm)
+{
+	sandbox->vm = vm;
+	sandbox->vm_config = vm->config;
+	sandbox->pid = vm->pid;
+	sandbox->slot = vm->slot;
+	sandbox->seat = standby_number(vm->config->standby, vm->seat);
+	memcpy(sandbox->vm_id, vm->id, sizeof sandbox->vm_id);
+}
+
+void sandbox_recorded(struct sandbox *sandbox, const struct error *error)
+{
+	if (sandbox->state == SANDBOX_DELETING && sandbox->vm)
+		vm_end(sandbox->vm, "its sandbox was deleted");
+	if (sandbox->state != SANDBOX_CREATING)
+		return;
+	if (!error) {
+		move(sandbox, SANDBOX_READY, NULL);
+		return;
+	}
+	sandbox->error = *error;
+	sandbox_fail(sandbox, error->message);
+}
 
 static void own(struct sandbox *sandbox, struct vm *vm)
 {
 	struct pool *pool = sandbox->pool;
 	int status;
 
-	sandbox->vm = vm;
-	sandbox->vm_config = vm->config;
-	sandbox->pid = vm->pid;
-	memcpy(sandbox->vm_id, vm->id, sizeof sandbox->vm_id);
+	know_vm(sandbox, vm);
+	sandbox->seen = true;
 	vm_own(vm, &owner_events, sandbox, &sandbox->stream);
 	sandbox->pool = NULL;
 	pool_refill(pool);
@@ -226,7 +269,8 @@ static void own(struct sandbox *sandbox, struct vm *vm)
 			 ? vm_limit(vm, sandbox->spec.memory_max, sandbox->spec.cpu_max)
 			 : 0;
 	if (!status) {
-		move(sandbox, SANDBOX_READY, NULL);
+		if (sandbox_record(sandbox, &sandbox->error))
+			sandbox_fail(sandbox, sandbox->error.message);
 		return;
 	}
 	error_set(&sandbox->error, ERROR_INTERNAL, "the limits of sandbox %s could not be set: %s",
@@ -291,10 +335,10 @@ static void delete (struct sandbox *sandbox, const char *reason)
 	}
 	fd_close(&sandbox->stream);
 	move(sandbox, SANDBOX_DELETING, reason);
-	if (sandbox->vm)
-		vm_end(sandbox->vm, "its sandbox was deleted");
-	else
+	if (!sandbox->vm)
 		move(sandbox, SANDBOX_GONE, NULL);
+	else if (!sandbox->writing)
+		vm_end(sandbox->vm, "its sandbox was deleted");
 }
 
 int sandbox_ask(struct sandbox *sandbox, enum sandbox_verb verb, const char *reason, struct error *error)
@@ -364,6 +408,7 @@ static struct sandbox *make(struct sandboxes *all, uid_t uid)
 
 void sandbox_destroy(struct sandbox *sandbox)
 {
+	sandbox_record_forget(sandbox);
 	if (sandbox->pool)
 		pool_cancel(sandbox->pool, &sandbox->claim);
 	commands_destroy(sandbox);
@@ -398,4 +443,66 @@ struct sandbox *sandbox_create(
 	if (vm)
 		own(sandbox, vm);
 	return sandbox;
+}
+
+/* --- of an earlier daemon --- */
+
+static int restore_spec(struct sandbox *sandbox, const char *text, struct error *error)
+{
+	json_t *body = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
+	int status = json_is_object(body) ? sandbox_spec_parse(&sandbox->spec, body, error)
+					  : error_set(error, ERROR_INTERNAL, "its row has no specification");
+
+	json_decref(body);
+	return status;
+}
+
+/* What is left of it by the clock of the wall, at least a moment. */
+static uint64_t left_of_ttl(const struct sandbox *sandbox)
+{
+	uint64_t now = clock_read(CLOCK_REALTIME) / CLOCK_NS_PER_MS;
+	uint64_t end = sandbox->created_ms + sandbox->spec.ttl_ms;
+
+	if (!sandbox->spec.ttl_ms)
+		return 0;
+	if (now < sandbox->created_ms)
+		return sandbox->spec.ttl_ms;
+	return end > now ? end - now : 1;
+}
+
+int sandbox_restore(
+	struct sandboxes *all, const struct journal_sandbox *row, struct vm *vm, struct error *error)
+{
+	struct sandbox *sandbox = make(all, row->uid);
+
+	if (!sandbox)
+		return error_set(error, ERROR_INTERNAL, "out of memory or fds for the sandbox");
+	if (restore_spec(sandbox, row->spec, error)) {
+		sandbox_destroy(sandbox);
+		return -1;
+	}
+	memcpy(sandbox->id, row->id, sizeof sandbox->id);
+	memcpy(sandbox->vm_id, row->vm, sizeof sandbox->vm_id);
+	sandbox->created_ms = row->created_ms;
+	sandbox->recorded = true;
+	/* Its guest may still hold sessions of the earlier daemon, all of lower ids. */
+	sandbox->last_session = clock_read(CLOCK_REALTIME);
+	sandboxes_add(sandbox);
+	if (!vm) {
+		sandbox->verified = true;
+		sandbox->state = SANDBOX_CREATING;
+		move(sandbox, row->state == JOURNAL_SANDBOX_DELETING ? SANDBOX_DELETING : SANDBOX_FAILED,
+			row->state == JOURNAL_SANDBOX_LIVES ? "the daemon and its VM ended" : row->reason);
+		if (sandbox->state == SANDBOX_DELETING)
+			move(sandbox, SANDBOX_GONE, NULL);
+		return 0;
+	}
+	know_vm(sandbox, vm);
+	sandbox->start_ticks = row->start_ticks;
+	vm_set_owner(vm, &owner_events, sandbox);
+	sandbox->state = SANDBOX_RESUMING;
+	log_info("sandbox %s: taken back, in %s", sandbox->id, sandbox->vm_id);
+	settle_clocks(sandbox);
+	set_clock(sandbox, SANDBOX_CLOCK_TTL, left_of_ttl(sandbox));
+	return 0;
 }

@@ -26,8 +26,10 @@ enum {
 };
 
 struct command;
+struct journal_sandbox;
 struct sandbox;
 struct sandboxes;
+struct sandbox_writing;
 
 /* Told of each change of a sandbox's state, from within it; in its owner's memory until sandbox_unwatch. */
 struct sandbox_watcher {
@@ -72,6 +74,13 @@ struct sandbox {
 	struct command *commands, *last_command; /* the oldest first (commands.h) */
 	unsigned int command_count, running;
 	uint64_t last_session; /* the id of the last one in its guest */
+	/* What its row has (sandbox_record.h). */
+	uint64_t start_ticks;
+	unsigned int slot;
+	int seat;
+	bool seen;			 /* it is known whether its guest stands */
+	bool recorded;			 /* there is a row, or one is being written */
+	struct sandbox_writing *writing; /* that READY waits for; or NULL */
 };
 
 /*
@@ -80,6 +89,10 @@ struct sandbox {
  */
 struct sandbox *sandbox_create(
 	struct sandboxes *all, struct sandbox_spec *spec, uid_t uid, struct error *error);
+/* One of an earlier daemon: with its VM, of which the vmm is still to say whether it stands; or FAILED, vm
+ * NULL. -1 with *error set: its row makes no sense, or no memory. For sandboxes.c. */
+int sandbox_restore(
+	struct sandboxes *all, const struct journal_sandbox *row, struct vm *vm, struct error *error);
 /* Only one that is gone, or whose VM is. For sandboxes.c. */
 void sandbox_destroy(struct sandbox *sandbox);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "host-ctl/sandboxes.h"
 #include "host-ctl/events.h"
+#include "host-ctl/sandbox_record.h"
 #include "host-ctl/sandboxes_private.h"
 
 #include <stdlib.h>
@@ -26,6 +27,17 @@ void sandboxes_destroy(struct sandboxes *sandboxes)
 	free(sandboxes);
 }
 
+void sandboxes_leave_journal(struct sandboxes *sandboxes)
+{
+	sandboxes->config.journal = NULL;
+}
+
+int sandboxes_restore(
+	struct sandboxes *sandboxes, const struct journal_sandbox *row, struct vm *vm, struct error *error)
+{
+	return sandbox_restore(sandboxes, row, vm, error);
+}
+
 void sandboxes_add(struct sandbox *sandbox)
 {
 	struct sandboxes *all = sandbox->all;
@@ -43,11 +55,14 @@ void sandboxes_forget(struct sandbox *sandbox)
 	*(sandbox->previous ? &sandbox->previous->next : &all->first) = sandbox->next;
 	*(sandbox->next ? &sandbox->next->previous : &all->last) = sandbox->previous;
 	all->count--;
+	sandbox_record_remove(sandbox);
 	sandbox_destroy(sandbox);
 }
 
 void sandboxes_changed(struct sandbox *sandbox, enum sandbox_state before)
 {
+	if (sandbox->state != before)
+		sandbox_record_state(sandbox);
 	events_tell_sandbox(sandbox->all->config.events, sandbox, before);
 }
 

@@ -7,6 +7,7 @@
 #ifndef HOST_CTL_SANDBOXES_H
 #define HOST_CTL_SANDBOXES_H
 
+#include "host-ctl/journal_queue.h"
 #include "host-ctl/operation.h"
 #include "host-ctl/sandbox.h"
 #include "host-ctl/templates.h"
@@ -21,6 +22,8 @@ struct sandboxes_config {
 	struct metrics *metrics;
 	struct events *events;
 	uint64_t keep_ms;
+	struct journal_queue *journal;	   /* NULL: there is none... */
+	const struct error *journal_error; /* ...for this reason */
 };
 
 struct sandboxes;
@@ -29,6 +32,12 @@ struct sandboxes;
 struct sandboxes *sandboxes_create(const struct sandboxes_config *config);
 /* Takes NULL. No VM is left of any. */
 void sandboxes_destroy(struct sandboxes *sandboxes);
+
+/* From now on nothing is written to the journal. */
+void sandboxes_leave_journal(struct sandboxes *sandboxes);
+/* As sandbox_restore; a row that is to be removed is. */
+int sandboxes_restore(
+	struct sandboxes *sandboxes, const struct journal_sandbox *row, struct vm *vm, struct error *error);
 
 /* A new one, which is CREATING or READY; takes the spec over when it succeeds. NULL with *error set:
  * exhausted, conflict (its name is another's), or as of sandbox_create. */

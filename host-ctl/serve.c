@@ -11,6 +11,7 @@
 #include "common/version.h"
 #include "host-ctl/api_stream.h"
 #include "host-ctl/clock.h"
+#include "host-ctl/recovery.h"
 #include "host-ctl/runtime.h"
 #include "host-ctl/serve_check.h"
 #include "host-ctl/serve_options.h"
@@ -38,6 +39,7 @@ struct serve {
 	struct cgroup_tree cgroups;
 	struct metrics metrics;
 	struct api api;
+	struct recovery *recovery; /* for the start */
 	struct loop *loop;
 	struct http *http;
 	struct loop_source *signals[2], *stop_timer;
@@ -86,9 +88,12 @@ static void stop(void *context, const struct signalfd_siginfo *info)
 	templates_stop(serve->api.templates);
 }
 
+/* All but what is taken back. */
 static int sweep(struct serve *serve, struct error *error)
 {
-	int count = cgroup_tree_sweep(&serve->cgroups, error);
+	int status = runtime_sweep(&serve->runtime, recovery_keeps, serve->recovery, error);
+	int count =
+		status ? status : cgroup_tree_sweep(&serve->cgroups, recovery_keeps, serve->recovery, error);
 
 	if (count > 0) {
 		log_warn("removed %d VMs that an earlier daemon left", count);
@@ -109,7 +114,7 @@ static int open_host(struct serve *serve, struct error *error)
 		return status;
 	if (!serve->cgroups.limits)
 		log_warn("VMs run without limits of cpu, memory and pids (--limits available)");
-	return sweep(serve, error);
+	return 0;
 }
 
 static struct templates *make_templates(struct serve *serve, struct error *error)
@@ -144,13 +149,41 @@ static struct templates *make_templates(struct serve *serve, struct error *error
 	return templates_create(&config, &serve->metrics, pool_full, pool_emptied, serve, error);
 }
 
+/* Without one the daemon does what needs none, and refuses the rest with the reason; but where there is
+ * another daemon's, or one that cannot be read, it would do harm. */
+static int open_journal(struct serve *serve, struct error *error)
+{
+	struct journal *journal = NULL;
+	int status = journal_open(&journal, serve->options.state_directory, NULL, error);
+
+	if (status == -EBUSY || status == -ENOTSUP)
+		return status;
+	if (!status)
+		status = recovery_read(serve->recovery, journal, error);
+	if (!status)
+		serve->api.journal = journal_queue_create(serve->loop, journal);
+	if (serve->api.journal)
+		return 0;
+	journal_close(journal);
+	if (!status)
+		error_set(error, ERROR_INTERNAL, "out of memory for the journal");
+	log_error("%s. Until the daemon is started anew, sandboxes and requests with an Idempotency-Key are "
+		  "refused",
+		error->message);
+	error_set(
+		&serve->api.journal_error, error->kind, "%.450s, and start the daemon anew", error->message);
+	return 0;
+}
+
 static struct sandboxes *make_sandboxes(struct serve *serve)
 {
 	const struct sandboxes_config config = {.loop = serve->loop,
 		.templates = serve->api.templates,
 		.metrics = serve->api.metrics,
 		.events = &serve->api.events,
-		.keep_ms = serve->options.keep_ms};
+		.keep_ms = serve->options.keep_ms,
+		.journal = serve->api.journal,
+		.journal_error = &serve->api.journal_error};
 
 	return sandboxes_create(&config);
 }
@@ -165,12 +198,17 @@ static int make_parts(struct serve *serve, struct error *error)
 	serve->signals[1] = loop_add_signal(serve->loop, SIGINT, stop, serve);
 	serve->stop_timer = loop_add_timer(serve->loop, stop_is_late, serve);
 	serve->api = (struct api){
-		.loop = serve->loop, .metrics = &serve->metrics, .templates = make_templates(serve, error)};
+		.loop = serve->loop, .metrics = &serve->metrics, .key_grace_ms = serve->options.key_grace_ms};
+	if (open_journal(serve, error) || sweep(serve, error))
+		return -EBUSY;
+	serve->api.templates = make_templates(serve, error);
 	if (!serve->signals[0] || !serve->signals[1] || !serve->stop_timer || !serve->api.templates)
 		return -ENOMEM;
 	serve->api.sandboxes = make_sandboxes(serve);
 	if (!serve->api.sandboxes)
 		return -ENOMEM;
+	recovery_apply(serve->recovery, serve->api.sandboxes, templates_base_pool(serve->api.templates),
+		&serve->cgroups);
 	if (runtime_listen(&serve->runtime, serve->options.group, error))
 		return -EIO;
 	error_set(error, ERROR_INTERNAL, "the HTTP server did not start");
@@ -181,6 +219,10 @@ static int make_parts(struct serve *serve, struct error *error)
 
 static void finish(struct serve *serve)
 {
+	/* Answers that are to be kept are told when they are. */
+	journal_queue_destroy(serve->api.journal);
+	if (serve->api.sandboxes)
+		sandboxes_leave_journal(serve->api.sandboxes);
 	/* VMs that did not end still have runs, and these their connections: then the process's end is
 	 * theirs. */
 	if (!serve->api.templates || templates_are_empty(serve->api.templates)) {
@@ -222,6 +264,9 @@ static int run(struct serve *serve)
 	int status;
 
 	prepare_process();
+	serve->recovery = calloc(1, sizeof *serve->recovery);
+	if (!serve->recovery)
+		return STATUS_FAILED;
 	status = serve_check(&serve->options, &error);
 	if (!status)
 		status = open_host(serve, &error);
@@ -232,6 +277,7 @@ static int run(struct serve *serve)
 		finish(serve);
 		return STATUS_FAILED;
 	}
+	recovery_finish(serve->recovery);
 	log_info("version %s listens on %s", TINDERBOX_VERSION, serve->options.socket);
 	status = templates_start(serve->api.templates);
 	if (!status)
@@ -261,6 +307,9 @@ int serve_main(int argc, char **argv)
 		log_init("host-ctl serve", serve->options.verbose ? LOG_LEVEL_DEBUG : LOG_LEVEL_INFO);
 		status = run(serve);
 	}
+	if (serve->recovery)
+		recovery_finish(serve->recovery);
+	free(serve->recovery);
 	free(serve);
 	return status;
 }

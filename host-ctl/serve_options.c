@@ -26,6 +26,7 @@ enum option {
 	OPTION_CPUS,
 	OPTION_UID_BASE,
 	OPTION_BOOT_TIMEOUT,
+	OPTION_KEY_GRACE,
 	OPTION_REHEARSALS,
 	OPTION_KEEP,
 	OPTION_VMM,
@@ -54,7 +55,7 @@ static const struct {
 	[OPTION_RUNTIME_DIR] = {{"runtime-dir", 0, true, false}, "DIR",
 		"for control sockets and locks; made when missing (default /run/tinderbox)"},
 	[OPTION_STATE_DIR] = {{"state-dir", 0, true, false}, "DIR",
-		"for templates; made when missing (default " SERVE_STATE_DEFAULT ")"},
+		"for templates and the journal; made when missing (default " SERVE_STATE_DEFAULT ")"},
 	[OPTION_CGROUP_ROOT] = {{"cgroup-root", 0, true, false}, "DIR",
 		"cgroup v2 folder of the VMs; made when missing (default " CGROUP_ROOT_DEFAULT ")"},
 	[OPTION_LIMITS] = {{"limits", 0, true, false}, "required|available",
@@ -80,6 +81,9 @@ static const struct {
 		"(default 700000)"},
 	[OPTION_BOOT_TIMEOUT] = {{"boot-timeout-ms", 0, true, false}, "N",
 		"a VM that is not warm by then is ended, 100 to 3600000 (default 30000)"},
+	[OPTION_KEY_GRACE] = {{"key-grace-ms", 0, true, false}, "N",
+		"what was asked for with an Idempotency-Key goes on so long without a client, to be asked "
+		"for again, 0 to 86400000 (default 60000)"},
 	[OPTION_REHEARSALS] = {{"rehearsals", 0, true, false}, "N",
 		"sample commands that each VM runs before it counts as warm, 0 to 8; the first makes a later "
 		"command's "
@@ -303,6 +307,8 @@ static int set_value(struct serve_options *options, enum option option, const ch
 		return set_unsigned(option, value, 1, INT_MAX, &options->uid_base, error);
 	case OPTION_BOOT_TIMEOUT:
 		return set_number(option, value, 100, 3600 * 1000, &options->boot_timeout_ms, error);
+	case OPTION_KEY_GRACE:
+		return set_number(option, value, 0, SERVE_KEY_GRACE_MAX_MS, &options->key_grace_ms, error);
 	case OPTION_KEEP:
 		return set_number(option, value, 1, 24 * 3600 * 1000, &options->keep_ms, error);
 	case OPTION_REHEARSALS:
@@ -382,6 +388,7 @@ static void set_defaults(struct serve_options *options)
 		.memory_bytes = UINT64_C(128) << 20,
 		.cpus = 1,
 		.boot_timeout_ms = VM_BOOT_TIMEOUT_MS,
+		.key_grace_ms = SERVE_KEY_GRACE_DEFAULT_MS,
 		.keep_ms = SERVE_KEEP_MS,
 		.reserve_bytes = ROOM_RESERVE_DEFAULT,
 		.target = SERVE_POOL_DEFAULT,

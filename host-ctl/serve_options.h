@@ -12,6 +12,8 @@
 
 enum {
 	SERVE_POOL_DEFAULT = 2,
+	SERVE_KEY_GRACE_DEFAULT_MS = 60 * 1000,
+	SERVE_KEY_GRACE_MAX_MS = 24 * 60 * 60 * 1000,
 	SERVE_REHEARSALS_DEFAULT = 1,
 	SERVE_REHEARSALS_MAX = 8,
 	SERVE_STANDBY_DEFAULT = 2,
@@ -34,7 +36,7 @@ enum {
 struct serve_options {
 	const char *socket, *runtime_directory, *cgroup_root;
 	const char *vmm, *kvm, *kernel, *initrd, *image, *memory, *serial_directory, *state_directory;
-	uint64_t memory_bytes, boot_timeout_ms, reserve_bytes, keep_ms;
+	uint64_t memory_bytes, boot_timeout_ms, reserve_bytes, key_grace_ms, keep_ms;
 	unsigned int target, vms_max, starts_max, queue_max, rehearsals, cpus, standby;
 	uid_t uid_base;
 	gid_t group;

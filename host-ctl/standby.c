@@ -161,3 +161,16 @@ struct vm *standby_take(struct standby *standby)
 	}
 	return NULL;
 }
+
+int standby_number(const struct standby *standby, const bool *seat)
+{
+	return seat ? (int)(seat - standby->seats) : -1;
+}
+
+bool *standby_reserve(struct standby *standby, int number)
+{
+	if (!standby || number < 0 || number >= STANDBY_SEATS || standby->seats[number])
+		return NULL;
+	standby->seats[number] = true;
+	return &standby->seats[number];
+}

@@ -39,6 +39,12 @@ bool standby_is_empty(const struct standby *standby);
 /* A VM is warm, or has ended: the place of one that was taken is filled. Takes NULL. */
 void standby_refill(struct standby *standby);
 
+/* The number of a seat; seat NULL: -1. */
+int standby_number(const struct standby *standby, const bool *seat);
+/* Takes the seat of that number for a VM that is there already. NULL: it is taken, or there is none. Takes
+ * NULL. */
+bool *standby_reserve(struct standby *standby, int number);
+
 /* One that is ready, which the caller adopts (vm_adopt); NULL: there is none, or standby is NULL. */
 struct vm *standby_take(struct standby *standby);
 

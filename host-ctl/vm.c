@@ -209,6 +209,18 @@ static void describe_end(const struct vm *vm, const siginfo_t *info, char *text,
 			strsignal(info->si_status));
 }
 
+/* How one ended that is no child of ours is not known, but for what it said. */
+static void compose_cause_of_found(struct vm *vm)
+{
+	if (vm->killed)
+		return;
+	if (vm->said_ended && vm->said_end < VMM_END_COUNT)
+		snprintf(vm->cause, sizeof vm->cause, "%s%s%s", ends[vm->said_end],
+			vm->said_reason[0] ? ": " : "", vm->said_reason);
+	else
+		snprintf(vm->cause, sizeof vm->cause, "the vmm ended, and an earlier daemon had started it");
+}
+
 static void compose_cause(struct vm *vm, const siginfo_t *info)
 {
 	const struct vm_source *source = vm->source;
@@ -233,16 +245,22 @@ void vm_process_ended(struct vm *vm)
 {
 	siginfo_t info = {0};
 
-	if (waitid(P_PIDFD, (id_t)vm->pidfd, &info, WEXITED | WNOHANG) < 0 || info.si_pid == 0)
+	/* One that was found is told by its pidfd alone. */
+	if (!vm->found &&
+		(waitid(P_PIDFD, (id_t)vm->pidfd, &info, WEXITED | WNOHANG) < 0 || info.si_pid == 0))
 		return;
 	if (!vm->killed && vm->control >= 0)
 		vm_control_ready(vm);
 	/* Not to its end: a child of the vmm may go on writing, until its cgroup is killed. */
-	for (int reads = 0; reads < VM_ERRORS_MAX / TAIL_READ && tail_read(&vm->tail, vm->errors) > 0;
+	for (int reads = 0;
+		!vm->found && reads < VM_ERRORS_MAX / TAIL_READ && tail_read(&vm->tail, vm->errors) > 0;
 		reads++)
 		;
 	vm->reaped = true;
-	compose_cause(vm, &info);
+	if (vm->found)
+		compose_cause_of_found(vm);
+	else
+		compose_cause(vm, &info);
 	if (vm->state != VM_ENDING)
 		vm_move(vm, VM_ENDING);
 	close_streams(vm);

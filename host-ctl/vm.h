@@ -176,6 +176,8 @@ struct vm_owner_events {
 	void (*ended)(void *context);
 	/* Nothing of it is left, its memory included. */
 	void (*gone)(void *context);
+	/* The vmm says whether the guest stands; also once at first when it was taken back. */
+	void (*stands)(void *context, bool paused);
 };
 
 struct vm_asked {
@@ -195,6 +197,7 @@ struct vm {
 	bool killed;   /* by us, before it said how it ended */
 	bool retired;  /* by us, for no fault of its own */
 	bool ready;    /* in standby: it waits for what to restore */
+	bool found;    /* of an earlier daemon's, and so no child of ours */
 	bool blocked;  /* a build's output has no room */
 	char cause[VM_CAUSE_MAX];
 
@@ -265,6 +268,23 @@ void vm_lose(struct vm *vm, const char *cause);
  * vm_end or by itself; either way `ended` and then `gone` are called.
  */
 void vm_own(struct vm *vm, const struct vm_owner_events *events, void *context, int *stream);
+/*
+ * A VM that an earlier daemon left, its process known by pid and time of start, in its cgroup and with its
+ * control socket: OWNED from the first. seat: as of vm_stand_by, taken; NULL: it has none. 0; or -errno with
+ * *error set, -ESRCH: its process is not there; what is left of it is the caller's to remove.
+ */
+struct vm_found {
+	const char *id;
+	pid_t pid;
+	uint64_t start_ticks;
+	unsigned int slot;
+	bool *seat;
+};
+int vm_take_back(const struct vm_config *config, const struct vm_found *found, const struct vm_events *events,
+	void *context, struct vm **out, struct error *error);
+/* Gives one that was taken back its owner. */
+void vm_set_owner(struct vm *vm, const struct vm_owner_events *events, void *context);
+
 /* Of an OWNED VM. 0: request->replied will be called, unless the VM ends; -EAGAIN: VM_ASKED_MAX wait;
  * -ENOTCONN: it is ending. */
 int vm_ask_stream(struct vm *vm, struct vm_request *request);

@@ -79,6 +79,8 @@ static void state_changed(struct vm *vm, const struct vmm_message *message)
 		loop_set_timer(vm->timer, 0);
 	} else if (vm->state == VM_LAUNCHED) {
 		vm_move(vm, VM_BOOTING);
+	} else if (vm->state == VM_OWNED && vm->owner && vm->owner->stands) {
+		vm->owner->stands(vm->owner_context, message->arg0 == VMM_STATE_PAUSED);
 	}
 }
 

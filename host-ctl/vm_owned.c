@@ -18,6 +18,12 @@ void vm_own(struct vm *vm, const struct vm_owner_events *events, void *context, 
 	vm_close_session(vm);
 }
 
+void vm_set_owner(struct vm *vm, const struct vm_owner_events *events, void *context)
+{
+	vm->owner = events;
+	vm->owner_context = context;
+}
+
 static struct vm_asked *find(struct vm *vm, uint32_t sequence)
 {
 	for (unsigned int i = 0; i < VM_ASKED_MAX; i++)

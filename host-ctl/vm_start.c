@@ -4,6 +4,7 @@
 #include "common/unix_socket.h"
 #include "host-ctl/clock.h"
 #include "host-ctl/launch.h"
+#include "host-ctl/process.h"
 #include "host-ctl/standby.h"
 #include "host-ctl/vm_private.h"
 
@@ -15,6 +16,7 @@
 #include <sys/epoll.h>
 #include <sys/random.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -357,10 +359,71 @@ int vm_start(const struct vm_config *config, const struct vm_order *order, const
 	return start(config, order, events, context, out, error);
 }
 
-/* --- standby --- */
-
-/* What it is before it is anything. */
+/* Of what is in standby, or was found: what it is made from is not known, or not yet. */
 static const struct vm_source nothing = {.cpus = 1};
+
+/* --- of an earlier daemon --- */
+
+static int add_found_sources(struct vm *vm)
+{
+	struct loop *loop = vm->config->loop;
+
+	vm->control_source = loop_add_fd(loop, vm->control, EPOLLIN, control_ready, vm);
+	vm->timer = loop_add_timer(loop, time_is_up, vm);
+	vm->pidfd_source = loop_add_fd(loop, vm->pidfd, EPOLLIN, process_ended, vm);
+	return vm->control_source && vm->timer && vm->pidfd_source ? 0 : -errno;
+}
+
+static int open_found(struct vm *vm, const struct vm_found *found)
+{
+	char path[VM_SOCKET_MAX];
+	uint64_t ticks;
+	int status;
+
+	vm->pidfd = (int)syscall(SYS_pidfd_open, vm->pid, 0);
+	if (vm->pidfd < 0)
+		return -errno;
+	/* From here on the pid cannot be another's without the pidfd's knowing. */
+	status = process_start_time(vm->pid, &ticks);
+	if (status || ticks != found->start_ticks)
+		return status ? status : -ESRCH;
+	vm->group = cgroup_open(vm->config->cgroups, vm->id);
+	if (vm->group < 0)
+		return vm->group;
+	vm_socket_path(vm, path);
+	vm->control = unix_connect(path, SOCK_SEQPACKET);
+	return vm->control < 0 ? vm->control : add_found_sources(vm);
+}
+
+int vm_take_back(const struct vm_config *config, const struct vm_found *found, const struct vm_events *events,
+	void *context, struct vm **out, struct error *error)
+{
+	const struct vm_order order = {.source = &nothing, .slot = found->slot};
+	struct vm *vm = create(config);
+	int status;
+
+	if (!vm) {
+		error_set(error, ERROR_INTERNAL, "cannot make the VM's memory: %s", strerror(ENOMEM));
+		return -ENOMEM;
+	}
+	snprintf(vm->id, sizeof vm->id, "%s", found->id);
+	set_order(vm, &order, events, context);
+	vm->pid = found->pid;
+	vm->state = VM_OWNED;
+	vm->found = vm->booted = vm->was_busy = true;
+	vm->started_ns = vm->warm_ns = clock_now();
+	status = open_found(vm, found);
+	if (!status) {
+		vm->seat = found->seat;
+		*out = vm;
+		return 0;
+	}
+	error_set(error, ERROR_INTERNAL, "cannot take back %s: %s", vm->id, strerror(-status));
+	vm_destroy(vm);
+	return status;
+}
+
+/* --- standby --- */
 
 int vm_stand_by(const struct vm_config *config, unsigned int user, bool *seat, const struct vm_events *events,
 	void *context, struct vm **out, struct error *error)

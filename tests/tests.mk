@@ -3,7 +3,7 @@
 UNIT_SRCS := $(wildcard tests/unit/*.c)
 UNIT_BINS := $(UNIT_SRCS:%.c=$(BUILD)/san/%)
 TEST_LIBS_vmm      := -lfdt
-TEST_LIBS_hostctl  := -lmicrohttpd -ljansson -lhttp_parser
+TEST_LIBS_hostctl  := -lmicrohttpd -ljansson -lhttp_parser -lsqlite3
 san_objects = $(patsubst %.c,$(BUILD)/san/%.o,$(filter-out %/main.c,$(1)))
 UNIT_OBJS_common   = $(call san_objects,$(COMMON_SRCS))
 UNIT_OBJS_vmm      = $(call san_objects,$(VMM_SRCS) $(COMMON_SRCS))

@@ -15,7 +15,7 @@ $(DOCTOR_HANG): $(DOCTOR_HANG_SRCS:%.c=$(BUILD)/hang/%.o) \
 		$(patsubst %.c,$(BUILD)/host/%.o,$(filter-out $(DOCTOR_HANG_SRCS),$(HOST_CTL_SRCS)) $(COMMON_SRCS))
 	@mkdir -p $(@D)
 	@echo "  LD $@"
-	@$(CC) -o $@ $^ -lmicrohttpd -ljansson -lhttp_parser
+	@$(CC) -o $@ $^ -lmicrohttpd -ljansson -lhttp_parser -lsqlite3
 CHECK_NEEDS += $(DOCTOR_HANG)
 
 # What a process in a guest sees of itself and of its VM. musl-gcc knows no static-pie: the start files are given.

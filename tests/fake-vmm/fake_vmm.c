@@ -145,6 +145,8 @@ static bool take_snapshot_request(
 		save(fake, &reply, fds);
 	else if (request->type != VMM_PAUSE && request->type != VMM_RESUME)
 		return false;
+	if (!reply.status && request->type != VMM_SAVE)
+		fake->paused = request->type == VMM_PAUSE;
 	for (size_t i = 0; i < count; i++)
 		fd_close(&fds[i]);
 	if (request->type == VMM_PAUSE && fake_told(fake, "pause-nothing"))
@@ -169,17 +171,38 @@ static bool refuse_later(struct fake *fake, struct vmm_message *reply)
 	return true;
 }
 
+/* The daemon is gone: waits for the next one, and says how the guest is. */
+static void await_daemon(struct fake *fake)
+{
+	struct pollfd wait = {.fd = fake->listener, .events = POLLIN};
+
+	fd_close(&fake->control);
+	poll(&wait, 1, -1);
+	fake->control = accept(fake->listener, NULL, NULL);
+	if (fake->control < 0)
+		fake_fail("accept");
+	say(fake,
+		(struct vmm_message){
+			.type = VMM_EVENT_STATE, .arg0 = fake->paused ? VMM_STATE_PAUSED : VMM_STATE_RUNNING},
+		-1);
+}
+
 static void wait_for_connect(struct fake *fake, bool later)
 {
 	struct vmm_message request;
 	int fds[IO_FDS_MAX];
+	ssize_t got;
 	size_t count;
 
 	do {
 		do {
 			count = IO_FDS_MAX;
-			if (io_receive_fds(fake->control, &request, sizeof request, fds, &count) !=
-				sizeof request)
+			while ((got = io_receive_fds(fake->control, &request, sizeof request, fds, &count)) <=
+				0) {
+				await_daemon(fake);
+				count = IO_FDS_MAX;
+			}
+			if (got != sizeof request)
 				exit(0);
 		} while (take_snapshot_request(fake, &request, fds, count));
 		if (request.type != VMM_CONNECT || request.arg0 != AGENT_GUEST_PORT)

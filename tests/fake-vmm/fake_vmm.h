@@ -13,7 +13,7 @@ enum { SCRIPT_MAX = 256, CHUNK = 32 * 1024 };
 
 struct fake {
 	int control, agent, session, listener, kernel; /* kernel: or the state file */
-	bool restored;
+	bool restored, paused;
 	char script[SCRIPT_MAX];
 	uint64_t offset[2];
 	uint64_t id; /* of the session, as NEW has it */

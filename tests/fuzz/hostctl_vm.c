@@ -312,7 +312,7 @@ static void step_on(struct fuzz *fuzz)
 		start_run(fuzz);
 		break;
 	case VM_BUSY:
-		if (fuzz->run.state == RUN_STARTING)
+		if (fuzz->run.session.state == SESSION_STARTING)
 			fake_guest_started(&fuzz->guest);
 		else
 			fake_guest_exit(&fuzz->guest, AGENT_EXITED, fuzz_u8(fuzz->input));
@@ -531,7 +531,7 @@ static void finish(struct fuzz *fuzz)
 		fuzz_settle(fuzz->loop);
 	/* A run of one that has ended is over, unless its client reads nothing. */
 	if (fuzz->running) {
-		FUZZ_ASSERT(fuzz->run.paused || !fuzz->ended);
+		FUZZ_ASSERT(fuzz->run.session.paused || !fuzz->ended);
 		run_cancel(&fuzz->run, "the client left");
 		fuzz->results += fuzz->running;
 		fuzz->running = false;

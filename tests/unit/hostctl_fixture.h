@@ -220,6 +220,19 @@ static inline void remove_folder(const char *path)
 	assert_int_equal(rmdir(path), 0);
 }
 
+/* Of a daemon that has ended. */
+static inline void remove_journal(const struct daemon *daemon)
+{
+	char path[128];
+
+	snprintf(path, sizeof path, "%s/journal.db", daemon->state);
+	unlink(path);
+	snprintf(path, sizeof path, "%s/journal.db-wal", daemon->state);
+	unlink(path);
+	/* Not when there are templates in it. */
+	rmdir(daemon->state);
+}
+
 /* Ends it as a service manager does: status 0, and nothing is left. */
 static inline void daemon_stop(struct daemon *daemon)
 {
@@ -229,6 +242,7 @@ static inline void daemon_stop(struct daemon *daemon)
 	assert_int_equal(count_entries(daemon->cgroups, "vm-"), 0);
 	assert_int_equal(count_entries(daemon->folder, "vm"), 0);
 	remove_folder(daemon->folder);
+	remove_journal(daemon);
 	assert_int_equal(rmdir(daemon->cgroups), 0);
 }
 

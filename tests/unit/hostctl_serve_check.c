@@ -6,6 +6,7 @@
 #include "host-ctl/runtime.h"
 #include "host-ctl/serve_check.h"
 #include <inttypes.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/sysinfo.h>
 
@@ -312,6 +313,55 @@ static void test_causes_name_paths(void **state)
 	daemon_stop(&daemon);
 }
 
+/* Holds the lock of that file as a child of a killed daemon's does, which has inherited it, for so long. */
+static pid_t hold_lock(const char *path, pid_t written, long milliseconds)
+{
+	int lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+	pid_t child;
+
+	assert_true(lock >= 0);
+	dprintf(lock, "%d\n", (int)written);
+	assert_int_equal(flock(lock, LOCK_EX | LOCK_NB), 0);
+	child = fork();
+	if (child == 0) {
+		sleep_ms(milliseconds);
+		_exit(0);
+	}
+	close(lock);
+	return child;
+}
+
+static void test_lock_of_a_killed_daemons_child(void **state)
+{
+	char folder[] = "/tmp/tinderbox-unit.XXXXXX", lock[64], socket[64], wanted[256];
+	struct runtime runtime;
+	struct error error;
+	pid_t dead = fork(), child;
+
+	(void)state;
+	if (dead == 0)
+		_exit(0);
+	assert_int_equal(waitpid(dead, NULL, 0), dead);
+	assert_non_null(mkdtemp(folder));
+	snprintf(lock, sizeof lock, "%s/serve.lock", folder);
+	snprintf(socket, sizeof socket, "%s/socket", folder);
+	child = hold_lock(lock, dead, 100);
+	assert_int_equal(runtime_open(&runtime, folder, socket, &error), 0);
+	runtime_close(&runtime);
+	assert_int_equal(waitpid(child, NULL, 0), child);
+	/* One that lives is not waited for. */
+	child = hold_lock(lock, getpid(), 60 * 1000);
+	assert_int_equal(runtime_open(&runtime, folder, socket, &error), -EBUSY);
+	snprintf(wanted, sizeof wanted,
+		"the runtime folder %s is in use by a running host-ctl serve (pid %d): stop it first, or "
+		"give this one its own with --runtime-dir",
+		folder, (int)getpid());
+	assert_string_equal(error.message, wanted);
+	kill(child, SIGKILL);
+	waitpid(child, NULL, 0);
+	remove_folder(folder);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -325,6 +375,7 @@ int main(void)
 		cmocka_unit_test(test_a_full_disk),
 		cmocka_unit_test(test_no_cgroups),
 		cmocka_unit_test(test_causes_name_paths),
+		cmocka_unit_test(test_lock_of_a_killed_daemons_child),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Invariant: while `busy` the batch and the journal are the worker's, and the loop touches `waiting` alone.
+ */
+#include "host-ctl/journal_queue.h"
+#include "common/log.h"
+#include "host-ctl/worker.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct journal_queue {
+	struct loop *loop;
+	struct journal *journal;
+	struct journal_job *waiting, **last;
+	struct journal_job *batch; /* in their order */
+	bool busy;
+};
+
+static void fail_batch(struct journal_queue *queue, const struct error *error)
+{
+	for (struct journal_job *job = queue->batch; job; job = job->next)
+		job->error = *error;
+}
+
+/* On the worker. */
+static void commit_batch(void *context)
+{
+	struct journal_queue *queue = context;
+	struct error error;
+	int status = journal_begin(queue->journal, &error);
+
+	if (status) {
+		fail_batch(queue, &error);
+		return;
+	}
+	for (struct journal_job *job = queue->batch; job && !status; job = job->next)
+		status = job->work(queue->journal, job, &error);
+	if (status)
+		journal_rollback(queue->journal);
+	else
+		status = journal_commit(queue->journal, &error);
+	if (status)
+		fail_batch(queue, &error);
+}
+
+static void start_batch(struct journal_queue *queue);
+
+static void batch_is_done(void *context)
+{
+	struct journal_queue *queue = context;
+	struct journal_job *job = queue->batch, *next;
+
+	queue->batch = NULL;
+	for (; job; job = next) {
+		next = job->next;
+		job->next = NULL;
+		if (job->error.kind)
+			log_warn("%s", job->error.message);
+		job->done(job);
+	}
+	queue->busy = false;
+	if (queue->waiting)
+		start_batch(queue);
+}
+
+static void take_batch(struct journal_queue *queue)
+{
+	struct journal_job *end = queue->waiting;
+
+	for (int i = 1; i < JOURNAL_BATCH && end->next; i++)
+		end = end->next;
+	queue->batch = queue->waiting;
+	queue->waiting = end->next;
+	if (!queue->waiting)
+		queue->last = &queue->waiting;
+	end->next = NULL;
+}
+
+static void start_batch(struct journal_queue *queue)
+{
+	int status;
+
+	queue->busy = true;
+	take_batch(queue);
+	status = worker_start(queue->loop, commit_batch, batch_is_done, queue);
+	if (!status)
+		return;
+	log_warn("no thread for the journal: %s: the daemon waits for the disk itself", strerror(-status));
+	commit_batch(queue);
+	batch_is_done(queue);
+}
+
+void journal_queue_put(struct journal_queue *queue, struct journal_job *job)
+{
+	job->next = NULL;
+	job->error.kind = ERROR_NONE;
+	*queue->last = job;
+	queue->last = &job->next;
+	if (!queue->busy)
+		start_batch(queue);
+}
+
+struct journal_queue *journal_queue_create(struct loop *loop, struct journal *journal)
+{
+	struct journal_queue *queue = calloc(1, sizeof *queue);
+
+	if (!queue)
+		return NULL;
+	*queue = (struct journal_queue){.loop = loop, .journal = journal, .last = &queue->waiting};
+	return queue;
+}
+
+void journal_queue_destroy(struct journal_queue *queue)
+{
+	if (!queue)
+		return;
+	while (queue->busy)
+		if (loop_turn(queue->loop, -1) < 0)
+			break;
+	journal_close(queue->journal);
+	free(queue);
+}

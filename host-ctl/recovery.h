@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What an earlier daemon left, at the start of the next: sandboxes whose VMs are still there are taken back,
+ * with all that runs in them; the others have failed, and say so. Whatever else is there, VMs of a pool among
+ * it, is removed by the sweeps, which recovery_keeps is given to.
+ *
+ *   recovery_read ──▶ sweeps ──▶ the daemon's parts ──▶ recovery_apply ──▶ the loop
+ */
+#ifndef HOST_CTL_RECOVERY_H
+#define HOST_CTL_RECOVERY_H
+
+#include "host-ctl/journal_sandboxes.h"
+#include "host-ctl/sandboxes.h"
+
+struct recovery {
+	struct journal_sandbox rows[SANDBOXES_MAX];
+	bool lives[SANDBOXES_MAX];
+	unsigned int count;
+};
+
+/* 0 or -errno with *error set. To be finished in every case. */
+int recovery_read(struct recovery *recovery, struct journal *journal, struct error *error);
+/* Takes one that was never read. */
+void recovery_finish(struct recovery *recovery);
+/* context: a struct recovery. name: of a VM. */
+bool recovery_keeps(const void *context, const char *name);
+/* pool: that of base, in whose slots they stay. */
+void recovery_apply(struct recovery *recovery, struct sandboxes *sandboxes, struct pool *pool,
+	struct cgroup_tree *cgroups);
+
+#endif

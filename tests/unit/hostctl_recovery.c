@@ -1,0 +1,359 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Sandboxes across the end of the daemon: taken back or removed, and never anything else. */
+#include "tests/unit/hostctl_sandboxes_fixture.h"
+
+#include "host-ctl/process.h"
+
+enum { KILLS = 30, LOAD = 6 };
+
+static char *const pool_of_two[] = {"--pool", "2", NULL};
+
+static void kill_daemon(struct daemon *daemon)
+{
+	kill(daemon->pid, SIGKILL);
+	assert_int_equal(daemon_wait(daemon), 128 + SIGKILL);
+}
+
+static void restart(struct daemon *daemon)
+{
+	kill_daemon(daemon);
+	daemon_launch(daemon, "boot", pool_of_two, true);
+}
+
+/* The text of one field of a sandbox; static until the next call. */
+static const char *field(const struct daemon *daemon, const char *id, const char *name)
+{
+	static char text[4096];
+	struct answer answer;
+
+	call_sandbox(daemon, "GET", id, "", NULL, &answer);
+	assert_int_equal(answer.status, 200);
+	snprintf(text, sizeof text, "%s", member(&answer, name));
+	answer_finish(&answer);
+	return text;
+}
+
+static long pid_of_vm(const struct daemon *daemon, const char *vm)
+{
+	struct answer answer;
+	const json_t *one;
+	long pid = -1;
+	size_t i;
+
+	call(daemon, "GET", "/v1/pool", NULL, &answer);
+	json_array_foreach(json_object_get(answer.json, "vms"), i, one)
+	{
+		if (!strcmp(json_string_value(json_object_get(one, "id")), vm))
+			pid = (long)json_integer_value(json_object_get(one, "pid"));
+	}
+	answer_finish(&answer);
+	return pid;
+}
+
+static void vm_of(const struct daemon *daemon, const char *id, char vm[32])
+{
+	snprintf(vm, 32, "%s", field(daemon, id, "vm") + 1);
+	vm[strcspn(vm, "\"")] = '\0';
+}
+
+/* That it was is known for a while, or it is known no more. */
+static void expect_deleted(const struct daemon *daemon, const char *id)
+{
+	struct answer answer;
+
+	call_sandbox(daemon, "GET", id, "", NULL, &answer);
+	if (answer.status != 404)
+		assert_string_equal(member(&answer, "state"), "\"gone\"");
+	answer_finish(&answer);
+}
+
+static void test_sandbox_is_taken_back(void **state)
+{
+	static const char body[] = "{\"name\":\"mine\",\"metadata\":{\"a\":\"b\"},\"env\":{\"N\":\"v\"}}";
+	struct daemon daemon;
+	struct answer answer;
+	char id[32], vm[32], quoted[40];
+	long pid;
+
+	(void)state;
+	daemon_start(&daemon, "boot", pool_of_two);
+	create_sandbox(&daemon, body, id);
+	vm_of(&daemon, id, vm);
+	pid = pid_of_vm(&daemon, vm);
+	assert_true(pid > 0);
+	snprintf(quoted, sizeof quoted, "\"%s\"", id);
+	for (int i = 0; i < 3; i++) {
+		restart(&daemon);
+		await_state(&daemon, id, "ready");
+		assert_string_equal(field(&daemon, "mine", "id"), quoted);
+		assert_string_equal(field(&daemon, id, "metadata"), "{\"a\":\"b\"}");
+		assert_string_equal(field(&daemon, id, "env"), "[\"N\"]");
+		assert_int_equal(pid_of_vm(&daemon, vm), pid);
+		assert_int_equal(count_entries(daemon.cgroups, "vm-"), 3);
+	}
+	/* It is as it was to whoever asks something of it. */
+	call_sandbox(&daemon, "POST", id, "/pause", "", &answer);
+	assert_string_equal(member(&answer, "state"), "\"paused\"");
+	answer_finish(&answer);
+	restart(&daemon);
+	await_state(&daemon, id, "paused");
+	call_sandbox(&daemon, "POST", id, "/resume", "", &answer);
+	assert_string_equal(member(&answer, "state"), "\"ready\"");
+	answer_finish(&answer);
+	delete_sandbox(&daemon, id);
+	assert_string_equal(field(&daemon, id, "reason"), "\"it was deleted\"");
+	restart(&daemon);
+	expect_deleted(&daemon, id);
+	daemon_stop(&daemon);
+}
+
+/* No two VMs have one. */
+static void expect_own_uids(const struct daemon *daemon)
+{
+	struct answer answer;
+	unsigned int uids[8], count = 0;
+	const json_t *one;
+	size_t i;
+
+	call(daemon, "GET", "/v1/pool", NULL, &answer);
+	json_array_foreach(json_object_get(answer.json, "vms"), i, one)
+	{
+		char path[64];
+		struct stat about;
+
+		snprintf(path, sizeof path, "/proc/%lld",
+			(long long)json_integer_value(json_object_get(one, "pid")));
+		assert_int_equal(stat(path, &about), 0);
+		for (unsigned int j = 0; j < count; j++)
+			assert_int_not_equal(uids[j], about.st_uid);
+		assert_true(count < sizeof uids / sizeof *uids);
+		uids[count++] = about.st_uid;
+	}
+	assert_true(count >= 3);
+	answer_finish(&answer);
+}
+
+static void test_vm_that_ended_meanwhile(void **state)
+{
+	struct daemon daemon;
+	char id[32], vm[32];
+	long pid;
+
+	(void)state;
+	daemon_start(&daemon, "boot", pool_of_two);
+	create_sandbox(&daemon, "{}", id);
+	vm_of(&daemon, id, vm);
+	pid = pid_of_vm(&daemon, vm);
+	kill_daemon(&daemon);
+	kill((pid_t)pid, SIGKILL);
+	daemon_launch(&daemon, "boot", pool_of_two, true);
+	assert_string_equal(field(&daemon, id, "state"), "\"failed\"");
+	assert_string_equal(field(&daemon, id, "reason"), "\"the daemon and its VM ended\"");
+	/* That stays so. */
+	restart(&daemon);
+	assert_string_equal(field(&daemon, id, "state"), "\"failed\"");
+	assert_string_equal(field(&daemon, id, "reason"), "\"the daemon and its VM ended\"");
+	assert_int_equal(count_entries(daemon.cgroups, "vm-"), 2);
+	delete_sandbox(&daemon, id);
+	daemon_stop(&daemon);
+}
+
+static void test_vm_that_ends_later(void **state)
+{
+	struct daemon daemon;
+	char id[32], vm[32];
+
+	(void)state;
+	daemon_start(&daemon, "boot", pool_of_two);
+	create_sandbox(&daemon, "{}", id);
+	vm_of(&daemon, id, vm);
+	restart(&daemon);
+	await_state(&daemon, id, "ready");
+	kill((pid_t)pid_of_vm(&daemon, vm), SIGKILL);
+	await_state(&daemon, id, "failed");
+	assert_string_equal(field(&daemon, id, "reason"),
+		"\"its VM ended: the vmm ended, and an earlier daemon had started it\"");
+	daemon_stop(&daemon);
+}
+
+static void test_stopped_daemon_ends_them(void **state)
+{
+	struct daemon daemon;
+	char id[32];
+
+	(void)state;
+	daemon_start(&daemon, "boot", pool_of_two);
+	create_sandbox(&daemon, "{}", id);
+	kill(daemon.pid, SIGTERM);
+	assert_int_equal(daemon_wait(&daemon), 0);
+	assert_int_equal(count_entries(daemon.cgroups, "vm-"), 0);
+	daemon_launch(&daemon, "boot", pool_of_two, true);
+	assert_string_equal(field(&daemon, id, "state"), "\"failed\"");
+	assert_string_equal(field(&daemon, id, "reason"), "\"its VM ended: the daemon is stopping\"");
+	daemon_stop(&daemon);
+}
+
+/* Its uid is that of its seat in standby, which no other VM may have meanwhile. */
+static void test_clone_out_of_standby(void **state)
+{
+	struct daemon daemon;
+	char id[32], vm[32];
+	long pid;
+
+	(void)state;
+	daemon_folder(&daemon);
+	daemon.templates = true;
+	daemon.standby = "2";
+	daemon_launch(&daemon, "boot", pool_of_two, true);
+	await_pool(&daemon, "warm", 2);
+	create_sandbox(&daemon, "{}", id);
+	vm_of(&daemon, id, vm);
+	pid = pid_of_vm(&daemon, vm);
+	for (int i = 0; i < 2; i++) {
+		restart(&daemon);
+		await_state(&daemon, id, "ready");
+		assert_int_equal(pid_of_vm(&daemon, vm), pid);
+		await_pool(&daemon, "warm", 2);
+		expect_own_uids(&daemon);
+	}
+	delete_sandbox(&daemon, id);
+	daemon_stop(&daemon);
+	remove_state(&daemon);
+}
+
+static void test_ttl_goes_on(void **state)
+{
+	struct daemon daemon;
+	char id[32];
+
+	(void)state;
+	daemon_start(&daemon, "boot", pool_of_two);
+	create_sandbox(&daemon, "{\"ttl_ms\":1500}", id);
+	restart(&daemon);
+	await_state(&daemon, id, "gone");
+	assert_string_equal(field(&daemon, id, "reason"), "\"its ttl_ms is over\"");
+	assert_int_equal(count_entries(daemon.cgroups, "vm-"), 2);
+	daemon_stop(&daemon);
+}
+
+/* What is in the list, and how many of them hold a VM. */
+static unsigned int count_living(const struct daemon *daemon)
+{
+	struct answer answer;
+	const json_t *one;
+	unsigned int living = 0;
+	size_t i;
+
+	call(daemon, "GET", "/v1/sandboxes", NULL, &answer);
+	assert_int_equal(answer.status, 200);
+	json_array_foreach(json_object_get(answer.json, "sandboxes"), i, one)
+	{
+		const char *now = json_string_value(json_object_get(one, "state"));
+
+		assert_true(!strcmp(now, "ready") || !strcmp(now, "failed"));
+		living += !strcmp(now, "ready");
+	}
+	answer_finish(&answer);
+	return living;
+}
+
+static bool settled(const struct daemon *daemon)
+{
+	struct answer answer;
+	bool settled;
+
+	call(daemon, "GET", "/v1/sandboxes?state=resuming", NULL, &answer);
+	settled = json_array_size(json_object_get(answer.json, "sandboxes")) == 0;
+	answer_finish(&answer);
+	return settled;
+}
+
+/* Killed while sandboxes are made and deleted: each VM that is there is a sandbox's or the pool's. */
+static void test_kills_under_load(void **state)
+{
+	struct daemon daemon;
+	unsigned int taken = 0;
+
+	(void)state;
+	srand(3);
+	daemon_start(&daemon, "boot", pool_of_two);
+	for (int i = 0; i < KILLS; i++) {
+		int fds[LOAD];
+		unsigned int living;
+		char newest[64] = "";
+		struct answer answer;
+
+		for (int j = 0; j < LOAD; j++) {
+			fds[j] = client_open(&daemon);
+			client_request(fds[j], "POST", "/v1/sandboxes", "", "{}");
+		}
+		sleep_ms(rand() % 100);
+		kill_daemon(&daemon);
+		for (int j = 0; j < LOAD; j++) {
+			client_answer(fds[j], &answer);
+			if (answer.status == 201)
+				snprintf(newest, sizeof newest, "%s",
+					json_string_value(json_object_get(answer.json, "id")));
+			answer_finish(&answer);
+			close(fds[j]);
+		}
+		daemon_launch(&daemon, "boot", pool_of_two, true);
+		while (!settled(&daemon))
+			sleep_ms(POLL_MS);
+		/* Whoever was told of one finds it. */
+		if (newest[0])
+			assert_string_equal(field(&daemon, newest, "state"), "\"ready\"");
+		living = count_living(&daemon);
+		taken += living;
+		await_pool(&daemon, "warm", 2);
+		assert_int_equal(count_entries(daemon.cgroups, "vm-"), living + 2);
+		call(&daemon, "GET", "/v1/sandboxes", NULL, &answer);
+		for (size_t j = 0; j < json_array_size(json_object_get(answer.json, "sandboxes")); j++)
+			delete_sandbox(&daemon,
+				json_string_value(json_object_get(
+					json_array_get(json_object_get(answer.json, "sandboxes"), j), "id")));
+		answer_finish(&answer);
+	}
+	print_message("%u sandboxes taken back in %d kills\n", taken, KILLS);
+	assert_true(taken > 0);
+	assert_int_equal(count_living(&daemon), 0);
+	daemon_stop(&daemon);
+}
+
+static void test_a_process_is_known_by_its_start(void **state)
+{
+	uint64_t first, again;
+	siginfo_t info;
+	pid_t child;
+
+	(void)state;
+	assert_int_equal(process_start_time(getpid(), &first), 0);
+	assert_int_equal(process_start_time(getpid(), &again), 0);
+	assert_int_equal(first, again);
+	prctl(PR_SET_NAME, ") Z 1 2 3");
+	assert_int_equal(process_start_time(getpid(), &again), 0);
+	assert_int_equal(first, again);
+	child = fork();
+	if (child == 0)
+		_exit(0);
+	assert_int_equal(waitid(P_PID, (id_t)child, &info, WEXITED | WNOWAIT), 0);
+	assert_int_equal(process_start_time(child, &again), -ESRCH);
+	waitpid(child, NULL, 0);
+	assert_int_equal(process_start_time(child, &again), -ESRCH);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_a_process_is_known_by_its_start),
+		cmocka_unit_test(test_sandbox_is_taken_back),
+		cmocka_unit_test(test_vm_that_ended_meanwhile),
+		cmocka_unit_test(test_vm_that_ends_later),
+		cmocka_unit_test(test_stopped_daemon_ends_them),
+		cmocka_unit_test(test_clone_out_of_standby),
+		cmocka_unit_test(test_ttl_goes_on),
+		cmocka_unit_test(test_kills_under_load),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
