@@ -248,10 +248,12 @@ void api_command_stdin(struct api *api, struct http_request *request)
 static int parse_output_query(
 	const struct http_request *request, bool *is_stderr, uint64_t *offset, struct error *error)
 {
-	const char *stream = http_request_query(request, "stream"),
-		   *at = http_request_query(request, "offset");
+	static const char *const parameters[] = {"stream", "offset", NULL};
+	const char *stream = http_query(request, "stream"), *at = http_query(request, "offset");
 	char *end = NULL;
 
+	if (http_check_query(request, parameters, error))
+		return -1;
 	*is_stderr = stream && !strcmp(stream, "stderr");
 	if (stream && !*is_stderr && strcmp(stream, "stdout") != 0)
 		return error_set(error, ERROR_INVALID, "stream is stdout or stderr, not \"%.32s\"", stream);

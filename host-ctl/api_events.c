@@ -95,11 +95,12 @@ static const struct api_stream_events stream_events = {.frame = stream_frame,
 
 static struct watching *make(struct api *api, const struct http_request *request, struct error *error)
 {
-	const char *id = http_request_query(request, "sandbox");
+	static const char *const parameters[] = {"sandbox", NULL};
+	const char *id = http_query(request, "sandbox");
 	struct sandbox *sandbox = id ? sandboxes_find(api->sandboxes, id, error) : NULL;
 	struct watching *watching;
 
-	if (id && !sandbox)
+	if ((id && !sandbox) || http_check_query(request, parameters, error))
 		return NULL;
 	if (!request->wants_upgrade) {
 		error_set(error, ERROR_INVALID, "events need the upgraded form (Upgrade: tinderbox-frames)");

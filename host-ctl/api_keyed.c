@@ -443,7 +443,7 @@ void api_keyed_handle(struct api *api, struct http_request *request,
 		return;
 	}
 	query = json_object();
-	http_request_each_query(request, take_parameter, query);
+	http_each_query(request, take_parameter, query);
 	if (join_or_start(api, request, query, handle, &error))
 		http_reply_error(request, &error);
 	json_decref(query);

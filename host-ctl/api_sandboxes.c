@@ -30,8 +30,11 @@ static void refuse(struct http_request *request, const struct error *error)
 /* The one parameter of the query, wait: 0 or -1 with *error set. */
 static int parse_wait(const struct http_request *request, bool *wait, struct error *error)
 {
-	const char *text = http_request_query(request, "wait");
+	static const char *const parameters[] = {"wait", NULL};
+	const char *text = http_query(request, "wait");
 
+	if (http_check_query(request, parameters, error))
+		return -1;
 	*wait = !text || !strcmp(text, "true");
 	if (*wait || !strcmp(text, "false"))
 		return 0;
@@ -183,7 +186,7 @@ void api_sandboxes_get(struct api *api, struct http_request *request)
 	struct error error = {.kind = ERROR_NONE};
 	struct query query = {.filter.state = -1, .metadata = json_object(), .error = &error};
 
-	http_request_each_query(request, take_parameter, &query);
+	http_each_query(request, take_parameter, &query);
 	query.filter.metadata = query.metadata;
 	if (query.status)
 		refuse(request, &error);

@@ -105,37 +105,6 @@ static void timer_fired(void *context)
 	run_daemon(http);
 }
 
-/* --- the query --- */
-
-const char *http_request_query(const struct http_request *request, const char *name)
-{
-	if (request->query)
-		return json_string_value(json_object_get(request->query, name));
-	return MHD_lookup_connection_value(request->exchange->connection, MHD_GET_ARGUMENT_KIND, name);
-}
-
-struct visit {
-	bool (*visit)(void *context, const char *name, const char *value);
-	void *context;
-};
-
-static enum MHD_Result visit_query(
-	void *context, enum MHD_ValueKind kind, const char *name, const char *value)
-{
-	const struct visit *visit = context;
-
-	(void)kind;
-	return visit->visit(visit->context, name, value) ? MHD_YES : MHD_NO;
-}
-
-void http_request_each_query(const struct http_request *request,
-	bool (*visit)(void *context, const char *name, const char *value), void *context)
-{
-	struct visit both = {.visit = visit, .context = context};
-
-	MHD_get_connection_values(request->exchange->connection, MHD_GET_ARGUMENT_KIND, visit_query, &both);
-}
-
 /* --- answers --- */
 
 static enum MHD_Result send_response(struct http_exchange *exchange)

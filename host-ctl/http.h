@@ -89,12 +89,6 @@ struct http_request {
 	struct http_exchange *exchange;	   /* http.c's; NULL when answered is set */
 };
 
-/* A parameter of the query, such as that of ?name=value; it may be empty. NULL: it is not there. */
-const char *http_request_query(const struct http_request *request, const char *name);
-/* Each of them (value may be NULL), until visit returns false. */
-void http_request_each_query(const struct http_request *request,
-	bool (*visit)(void *context, const char *name, const char *value), void *context);
-
 /* An upgraded connection. `stream` is to be ended by http_stream_close; fd is non-blocking and not owned. */
 typedef void http_upgraded_fn(
 	void *context, struct http_stream *stream, int fd, const void *extra, size_t extra_length);
@@ -113,8 +107,11 @@ void http_destroy(struct http *http);
 /* The value of a parameter of the query (?NAME=VALUE), decoded; it lives as long as the request. NULL: there
  * is none. */
 const char *http_query(const struct http_request *request, const char *name);
+/* Each of them (value may be NULL), until visit returns false. */
+void http_each_query(const struct http_request *request,
+	bool (*visit)(void *context, const char *name, const char *value), void *context);
 /* 0; or -1 with *error set, ERROR_INVALID: the query has a parameter without a value, twice, or of another
- * name than these (ended by NULL). */
+ * name than these (two at most, ended by NULL). */
 int http_check_query(const struct http_request *request, const char *const *names, struct error *error);
 
 /* Each answers a request, once; afterwards the request is gone. */
