@@ -228,7 +228,7 @@ static void test_ttl_goes_on(void **state)
 
 	(void)state;
 	daemon_start(&daemon, "boot", pool_of_two);
-	create_sandbox(&daemon, "{\"ttl_ms\":1500}", id);
+	create_sandbox(&daemon, "{\"ttl_ms\":4000}", id);
 	restart(&daemon);
 	await_state(&daemon, id, "gone");
 	assert_string_equal(field(&daemon, id, "reason"), "\"its ttl_ms is over\"");
