@@ -56,6 +56,9 @@ int parse_size(const char *text, uint64_t minimum, uint64_t maximum, uint64_t *b
 	case 'G':
 		unit = 1ULL << 30;
 		break;
+	case 'T':
+		unit = 1ULL << 40;
+		break;
 	default:
 		break;
 	}

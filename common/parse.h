@@ -9,7 +9,7 @@
  * *value is set on 0 only. */
 int parse_u64(const char *text, uint64_t minimum, uint64_t maximum, uint64_t *value);
 
-/* Digits with an optional K, M or G (powers of 1024), in bytes. Errors as parse_u64. */
+/* Digits with an optional K, M, G or T (powers of 1024), in bytes. Errors as parse_u64. */
 int parse_size(const char *text, uint64_t minimum, uint64_t maximum, uint64_t *bytes);
 
 #endif

@@ -125,12 +125,26 @@ static void handle(void *context, struct http_request *request)
 
 const struct http_handler api_handler = {.check = check, .handle = handle};
 
+/* What takes no parameters. */
+static bool refused_for_query(struct http_request *request)
+{
+	static const char *const none[] = {NULL};
+	struct error error;
+
+	if (!http_check_query(request, none, &error))
+		return false;
+	http_reply_error(request, &error);
+	return true;
+}
+
 /* Whoever asks wants to know whether to send runs here. */
 void api_healthz_get(struct api *api, struct http_request *request)
 {
 	bool serves = true;
 	const char *reason = templates_ill_reason(api->templates, &serves);
 
+	if (refused_for_query(request))
+		return;
 	if (reason)
 		http_reply_json(request, serves ? 200 : 503,
 			json_pack("{s:s,s:s,s:s}", "status", serves ? "degraded" : "unavailable", "reason",
@@ -145,9 +159,13 @@ void api_metrics_get(struct api *api, struct http_request *request)
 	struct metrics_gauges gauges;
 	char *text = NULL;
 	size_t length = 0;
-	FILE *out = open_memstream(&text, &length);
-	int status = out ? 0 : -1;
+	FILE *out;
+	int status;
 
+	if (refused_for_query(request))
+		return;
+	out = open_memstream(&text, &length);
+	status = out ? 0 : -1;
 	templates_read_gauges(api->templates, &gauges);
 	if (out)
 		status = metrics_write(api->metrics, &gauges, out);

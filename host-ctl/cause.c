@@ -40,6 +40,13 @@ static void drop_repeated(char *words, const char *reason)
 	}
 }
 
+void cause_set_end(char *cause, size_t size, const char *end, const char *reason)
+{
+	bool told = !strncmp(reason, end, strlen(end));
+
+	snprintf(cause, size, "%s%s%s", told ? "" : end, told || !reason[0] ? "" : ": ", reason);
+}
+
 void cause_add_words(char *cause, size_t size, char *words, const char *reason)
 {
 	size_t length = strlen(cause);

@@ -5,6 +5,10 @@
 
 #include <stddef.h>
 
+/* Sets the cause, a buffer of `size` bytes, to "end: reason", cut where it is full. A reason that begins with
+ * the words of the end stands alone; it may be empty. */
+void cause_set_end(char *cause, size_t size, const char *end, const char *reason);
+
 /*
  * Appends " (vmm: words)" to the cause, a buffer of `size` bytes, cut where it is full. The last line of
  * words, as of tail_format, is left out when it only repeats `reason` (may be empty); nothing is appended

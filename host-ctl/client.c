@@ -103,8 +103,12 @@ void client_error_detail(const struct client_error *error, char *to, size_t size
 		snprintf(to, size, "%s", error->detail);
 	else if (!json_is_object(detail))
 		append_member(to, size, NULL, detail);
-	for (void *at = json_object_iter(detail); at; at = json_object_iter_next(detail, at))
-		append_member(to, size, json_object_iter_key(at), json_object_iter_value(at));
+	for (void *at = json_object_iter(detail); at; at = json_object_iter_next(detail, at)) {
+		const char *text = json_string_value(json_object_iter_value(at));
+
+		if (!text || !strstr(error->message, text))
+			append_member(to, size, json_object_iter_key(at), json_object_iter_value(at));
+	}
 	json_decref(detail);
 }
 

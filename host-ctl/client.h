@@ -79,7 +79,8 @@ int client_upgrade(
 int client_error_parse(struct client_error *error, const json_t *object);
 /* The error as such an object: a new reference, or NULL without memory. */
 json_t *client_error_json(const struct client_error *error);
-/* The detail for people: an object's members as "name: value, name: value". to is always terminated. */
+/* The detail for people: an object's members as "name: value, name: value", without the texts that the
+ * message has already. to is always terminated. */
 void client_error_detail(const struct client_error *error, char *to, size_t size);
 /* Sets code and message; detail is emptied. */
 void client_error_set(struct client_error *error, const char *code, const char *format, ...)

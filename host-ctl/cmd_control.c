@@ -160,7 +160,7 @@ static int fail_tap(struct control_call *call, const char *name, int error)
 	const char *mend = "give another one";
 
 	if (error == ENODEV)
-		mend = "make it first: ip tuntap add NAME mode tap vnet_hdr";
+		mend = "make it first: ip tuntap add NAME mode tap, ip link set NAME up";
 	else if (error == EBUSY)
 		mend = "end the process that has it";
 	else if (error == EPERM || error == EACCES)

@@ -114,6 +114,13 @@ static int print_json(const struct doctor *doctor, const struct doctor_finding *
 	return r;
 }
 
+/* How to try what needs KVM all the same; the verdict stays the last line. */
+/* clang-format off */
+static const char lab_hint[] =
+	"No sound KVM? In the source tree `make run` shows it all in the lab, a host with one that QEMU emulates,\n"
+	"and `make lab CMD='...'` runs what you like there.";
+/* clang-format on */
+
 static int print_lines(
 	const struct doctor_finding *findings, size_t count, bool kvm_sound, const char *verdict)
 {
@@ -133,6 +140,8 @@ static int print_lines(
 		if (finding->mend[0])
 			printf("%24s  %s-> %s%s\n", "", colours.dim, finding->mend, colours.reset);
 	}
+	if (!kvm_sound)
+		printf("%s%s%s\n", colours.dim, lab_hint, colours.reset);
 	printf("%s%s%s%s\n", colours.bold, kvm_sound ? colours.good : colours.bad, verdict, colours.reset);
 	return cli_finish_output();
 }

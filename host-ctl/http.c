@@ -12,6 +12,7 @@
 #include "common/io.h"
 #include "common/log.h"
 #include "host-ctl/clock.h"
+#include "host-ctl/http_head.h"
 #include "host-ctl/peer.h"
 
 #include <errno.h>
@@ -20,10 +21,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/epoll.h>
 
-#define UPGRADE_PROTOCOL "tinderbox-frames"
 #define ESCAPED_NUL "%00"
 
 enum { RUNS_PER_TURN = 4 };
@@ -33,6 +32,7 @@ struct http {
 	struct MHD_Daemon *daemon;
 	struct loop_source *source, *timer;
 	uint64_t timer_due_ns; /* 0: not armed */
+	unsigned int connections;
 	bool inside;
 	gid_t group;
 	struct metrics *metrics;
@@ -71,15 +71,28 @@ static void arm_timer(struct http *http, uint64_t milliseconds)
 	loop_set_timer(http->timer, milliseconds ? milliseconds * CLOCK_NS_PER_MS : 1);
 }
 
+/* One run. Whether a place became free in it, after which another is needed: libmicrohttpd watches for the
+ * clients that wait again only at the start of a run, and its time-out does not tell so. */
+static bool run_frees_place(struct http *http)
+{
+	bool full = http->connections >= HTTP_CONNECTIONS_MAX;
+
+	MHD_run(http->daemon);
+	return full && http->connections < HTTP_CONNECTIONS_MAX;
+}
+
 static void run_daemon(struct http *http)
 {
-	MHD_UNSIGNED_LONG_LONG wait = 1;
+	MHD_UNSIGNED_LONG_LONG wait = 0;
 
 	if (http->inside)
 		return;
 	http->inside = true;
 	for (int i = 0; i < RUNS_PER_TURN; i++) {
-		MHD_run(http->daemon);
+		if (run_frees_place(http)) {
+			wait = 0;
+			continue;
+		}
 		if (MHD_get_timeout(http->daemon, &wait) != MHD_YES) {
 			http->inside = false;
 			return;
@@ -224,7 +237,7 @@ void http_upgrade(struct http_request *request, const char *const *headers, http
 	struct MHD_Response *response = MHD_create_response_for_upgrade(upgrade_done, exchange);
 
 	if (response)
-		MHD_add_response_header(response, MHD_HTTP_HEADER_UPGRADE, UPGRADE_PROTOCOL);
+		MHD_add_response_header(response, MHD_HTTP_HEADER_UPGRADE, HTTP_UPGRADE_PROTOCOL);
 	for (; response && headers[0]; headers += 2)
 		MHD_add_response_header(response, headers[0], headers[1]);
 	request->left = left;
@@ -287,53 +300,6 @@ static enum MHD_Result suspend(struct http_exchange *exchange)
 	return MHD_YES;
 }
 
-static bool wants_upgrade(struct MHD_Connection *connection)
-{
-	const char *value = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_UPGRADE);
-
-	return value && !strcasecmp(value, UPGRADE_PROTOCOL);
-}
-
-static enum MHD_Result note_key(void *context, enum MHD_ValueKind kind, const char *name, const char *value)
-{
-	struct http_request *request = context;
-
-	(void)kind;
-	if (!strcasecmp(name, "Idempotency-Key") && ++request->keys)
-		request->key = value ? value : "";
-	return MHD_YES;
-}
-
-static unsigned long long announced_length(struct MHD_Connection *connection)
-{
-	const char *value =
-		MHD_lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_CONTENT_LENGTH);
-
-	return value ? strtoull(value, NULL, 10) : 0;
-}
-
-static enum MHD_Result count_length(
-	void *context, enum MHD_ValueKind kind, const char *name, const char *value)
-{
-	unsigned int *count = context;
-
-	(void)kind;
-	(void)value;
-	*count += !strcasecmp(name, MHD_HTTP_HEADER_CONTENT_LENGTH) ||
-		  !strcasecmp(name, MHD_HTTP_HEADER_TRANSFER_ENCODING);
-	return MHD_YES;
-}
-
-/* RFC 9112, 6.3: libmicrohttpd takes the first of several Content-Length, and Transfer-Encoding before any.
- */
-static bool length_is_ambiguous(struct MHD_Connection *connection)
-{
-	unsigned int count = 0;
-
-	MHD_get_connection_values(connection, MHD_HEADER_KIND, count_length, &count);
-	return count > 1;
-}
-
 static void set_too_large(const struct http_request *request, struct error *error)
 {
 	error_set(error, ERROR_TOO_LARGE, "the body is over the limit of %d bytes: %s", HTTP_BODY_MAX,
@@ -347,21 +313,16 @@ static enum MHD_Result refuse_early(struct http_exchange *exchange, struct error
 }
 
 /* Where the next request begins is not known either: the connection ends with the answer. */
-static enum MHD_Result refuse_ambiguous(struct http_exchange *exchange)
+static enum MHD_Result refuse_length(struct http_exchange *exchange, const struct error *error)
 {
-	struct error error;
-
-	error_set(&error, ERROR_INVALID,
-		"the request tells the length of its body more than once: send one Content-Length, or "
-		"chunks");
-	http_reply_error(&exchange->request, &error);
+	http_reply_error(&exchange->request, error);
 	if (exchange->response)
 		MHD_add_response_header(exchange->response, MHD_HTTP_HEADER_CONNECTION, "close");
 	return exchange->response ? send_response(exchange) : MHD_NO;
 }
 
 static enum MHD_Result begin(struct http *http, struct MHD_Connection *connection, const char *path,
-	const char *method, void **state)
+	const char *method, const char *version, void **state)
 {
 	struct http_exchange *exchange = calloc(1, sizeof *exchange);
 	const union MHD_ConnectionInfo *info =
@@ -378,11 +339,10 @@ static enum MHD_Result begin(struct http *http, struct MHD_Connection *connectio
 	exchange->request = (struct http_request){.method = method,
 		.path = path,
 		.peer = info->socket_context,
-		.wants_upgrade = wants_upgrade(connection),
 		.http = http,
 		.connection = connection,
 		.exchange = exchange};
-	MHD_get_connection_values(connection, MHD_HEADER_KIND, note_key, &exchange->request);
+	http_head_read(&exchange->request);
 	http->metrics->http_requests++;
 	if (!exchange->request.peer->allowed) {
 		error_set(&error, ERROR_DENIED,
@@ -390,15 +350,16 @@ static enum MHD_Result begin(struct http *http, struct MHD_Connection *connectio
 			(unsigned)exchange->request.peer->uid);
 		return refuse_early(exchange, &error);
 	}
-	if (length_is_ambiguous(connection))
-		return refuse_ambiguous(exchange);
+	if (http_head_check_length(&exchange->request, &error))
+		return refuse_length(exchange, &error);
 	if (strstr(path, ESCAPED_NUL)) {
 		error_set(&error, ERROR_INVALID, "the path has a NUL (%s), which no name has", ESCAPED_NUL);
 		return refuse_early(exchange, &error);
 	}
-	if (http->handler->check(http->context, &exchange->request, &error))
+	if (http->handler->check(http->context, &exchange->request, &error) ||
+		http_head_check_upgrade(&exchange->request, version, &error))
 		return refuse_early(exchange, &error);
-	if (announced_length(connection) > HTTP_BODY_MAX) {
+	if (http_head_announced(&exchange->request) > HTTP_BODY_MAX) {
 		set_too_large(&exchange->request, &error);
 		return refuse_early(exchange, &error);
 	}
@@ -454,9 +415,8 @@ static enum MHD_Result on_request(void *context, struct MHD_Connection *connecti
 	struct http_exchange *exchange = *state;
 	size_t taken = *length;
 
-	(void)version;
 	if (!exchange)
-		return begin(context, connection, path, method, state);
+		return begin(context, connection, path, method, version, state);
 	if (taken) {
 		*length = 0;
 		return take_body(exchange, data, taken);
@@ -494,10 +454,12 @@ static void on_connection(void *context, struct MHD_Connection *connection, void
 	const union MHD_ConnectionInfo *info;
 
 	if (code == MHD_CONNECTION_NOTIFY_CLOSED) {
+		http->connections--;
 		free(*state);
 		*state = NULL;
 		return;
 	}
+	http->connections++;
 	info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
 	*state = calloc(1, sizeof(struct http_peer));
 	if (info && *state)

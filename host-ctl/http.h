@@ -22,6 +22,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#define HTTP_UPGRADE_PROTOCOL "tinderbox-frames"
+
 enum {
 	HTTP_CONNECTIONS_MAX = 512,
 	HTTP_HEADER_MEMORY = 32 * 1024,
@@ -68,7 +70,7 @@ struct http_request {
 	char *body;
 	size_t body_length;
 	uint64_t received_ns; /* CLOCK_MONOTONIC, when its last byte was read */
-	bool wants_upgrade;   /* Upgrade: tinderbox-frames */
+	bool wants_upgrade;   /* Connection: Upgrade, and Upgrade: tinderbox-frames */
 	bool replayed;	      /* set by handle: the answer is another request's, and says so */
 	/* Idempotency-Key: how many of them, and the last. */
 	unsigned int keys;

@@ -64,7 +64,7 @@ static bool check_one(void *context, const char *name, const char *value)
 			check->names[0] ? ", but for " : "", check->names[0] ? check->names[0] : "",
 			check->names[0] && check->names[1] ? " and " : "",
 			check->names[0] && check->names[1] ? check->names[1] : "");
-	else if (!value)
+	else if (!value || !value[0])
 		check->status = error_set(check->error, ERROR_INVALID, "the parameter %s has no value", name);
 	else if (http_query(check->request, name) != value)
 		check->status =

@@ -52,7 +52,7 @@ static const char *const ends[VMM_END_COUNT] = {
 	[VMM_END_SETUP] = "the VM could not be set up",
 	[VMM_END_USAGE] = "the vmm refused its command line",
 	[VMM_END_PANIC] = "the guest's kernel panicked",
-	[VMM_END_REBOOT] = "the guest rebooted",
+	[VMM_END_REBOOT] = "the guest asked for a reset",
 	[VMM_END_TRIPLE_FAULT] = "the guest triple-faulted",
 	[VMM_END_GUEST_FAULT] = "the guest did what the machine does not bear",
 	[VMM_END_KVM] = "KVM failed",
@@ -196,8 +196,7 @@ static void describe_end(const struct vm *vm, const siginfo_t *info, char *text,
 	bool said = vm->said_ended && vm->said_end < VMM_END_COUNT;
 
 	if (said)
-		snprintf(text, size, "%s%s%s", ends[vm->said_end], vm->said_reason[0] ? ": " : "",
-			vm->said_reason);
+		cause_set_end(text, size, ends[vm->said_end], vm->said_reason);
 	else if (info->si_code == CLD_EXITED && info->si_status < VMM_END_COUNT)
 		snprintf(text, size, "%s", ends[info->si_status]);
 	else if (info->si_code == CLD_EXITED)
@@ -215,8 +214,7 @@ static void compose_cause_of_found(struct vm *vm)
 	if (vm->killed)
 		return;
 	if (vm->said_ended && vm->said_end < VMM_END_COUNT)
-		snprintf(vm->cause, sizeof vm->cause, "%s%s%s", ends[vm->said_end],
-			vm->said_reason[0] ? ": " : "", vm->said_reason);
+		cause_set_end(vm->cause, sizeof vm->cause, ends[vm->said_end], vm->said_reason);
 	else
 		snprintf(vm->cause, sizeof vm->cause, "the vmm ended, and an earlier daemon had started it");
 }

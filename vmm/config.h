@@ -20,6 +20,7 @@
 
 #define CONFIG_MEMORY_DEFAULT (128ull << 20)
 #define CONFIG_MEMORY_UNIT (1ull << 20) /* --mem is a multiple of this */
+#define CONFIG_BALLOON_UNIT 4096ull	/* --balloon likewise: a page of the guest */
 
 enum {
 	CONFIG_DISKS_MAX = 8,

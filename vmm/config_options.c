@@ -70,8 +70,9 @@ static int take_cmdline(
 	const struct config_option *option, struct config *config, const char *value, char *error)
 {
 	(void)option;
-	(void)error;
 	config->cmdline = value;
+	if (value[strcspn(value, "\r\n")] != '\0')
+		return config_refuse(error, "--cmdline has a line break; write all of it in one line");
 	return 0;
 }
 
@@ -85,12 +86,15 @@ static int take_disk_part(struct config_disk *disk, const char *part, size_t len
 		disk->read_only = true;
 		return 0;
 	}
-	if (length <= 3 || memcmp(part, "id=", 3) != 0)
+	if (length < 3 || memcmp(part, "id=", 3) != 0)
 		return config_refuse(error,
 			"--disk " CONFIG_SHOWN ": \"%.*s\" is not known; write ,ro or ,id=ID or both",
 			disk->path, (int)(length > 96 ? 96 : length), part);
 	part += 3;
 	length -= 3;
+	if (length == 0)
+		return config_refuse(error,
+			"--disk " CONFIG_SHOWN ": the id is empty; write ,id=ID or leave it out", disk->path);
 	if (disk->id[0] != '\0')
 		return config_refuse(
 			error, "--disk " CONFIG_SHOWN ": id is given twice; give it once", disk->path);
@@ -225,6 +229,11 @@ static int take_balloon(
 		return config_refuse(error,
 			"--balloon " CONFIG_SHOWN
 			" is not a size; write a number with K, M or G, such as 32M",
+			value);
+	if (r == 0 && config->balloon_target % CONFIG_BALLOON_UNIT != 0)
+		return config_refuse(error,
+			"--balloon " CONFIG_SHOWN
+			" is not a multiple of 4K, the size of a page; round it up or down",
 			value);
 	/* More than --mem is refused once that is known. */
 	if (r < 0)

@@ -31,7 +31,7 @@ static const struct purpose private_disk_purpose = {
 static const struct purpose serial_purpose = {
 	"serial", O_WRONLY | O_CREAT | O_APPEND | O_NOCTTY, "for writing", "change its mode or owner"};
 static const struct purpose stats_purpose = {
-	"stats", O_WRONLY | O_CREAT | O_TRUNC | O_NOCTTY, "for writing", "change its mode or owner"};
+	"stats", O_WRONLY | O_CREAT | O_NOCTTY, "for writing", "change its mode or owner"};
 
 enum { FILE_MODE = 0600 };
 
@@ -244,6 +244,82 @@ static int open_guest(const struct config *config, struct files *files, char *er
 	return r;
 }
 
+/* One of the files, with what it is given for. */
+struct given {
+	const char *option, *file;
+	int fd;
+	bool writes;
+	struct stat status;
+};
+
+enum { GIVEN_MAX = 7 + CONFIG_DISKS_MAX };
+
+static bool is_same(const struct stat *a, const struct stat *b)
+{
+	if (S_ISBLK(a->st_mode) && S_ISBLK(b->st_mode))
+		return a->st_rdev == b->st_rdev;
+	return S_ISREG(a->st_mode) && a->st_dev == b->st_dev && a->st_ino == b->st_ino;
+}
+
+/* An output that the parent opened may be part of its own log. */
+static bool is_inherited(const struct given *given)
+{
+	return strcmp(given->file, "-") == 0 || config_file_number(given->file) >= 0;
+}
+
+/* What one of the two writes the other would read, or write as well. */
+static bool clash(const struct given *a, const struct given *b)
+{
+	bool outputs = strcmp(a->option, "serial") == 0 && strcmp(b->option, "stats") == 0;
+
+	if ((!a->writes && !b->writes) || !is_same(&a->status, &b->status))
+		return false;
+	return !outputs || (!is_inherited(a) && !is_inherited(b));
+}
+
+static unsigned list_given(const struct config *config, const struct files *files, struct given *given)
+{
+	const struct config_restore *restore = &config->restore;
+	const struct given others[] = {
+		{"kernel", config->kernel, files->kernel, false, {0}},
+		{"initrd", config->initrd, files->initrd, false, {0}},
+		{"restore", restore->state, files->restore_state, false, {0}},
+		{"restore", restore->memory, files->restore_memory, false, {0}},
+		{"restore", restore->working_set, files->working_set, false, {0}},
+		{"serial", config->serial, files->serial_out, true, {0}},
+		{"stats", config->stats_file, config->stats_file ? files->stats : -1, true, {0}},
+	};
+	unsigned count = 0;
+
+	for (unsigned i = 0; i < config->disk_count; i++)
+		given[count++] = (struct given){
+			"disk", config->disks[i].path, files->disks[i], !config->disks[i].read_only, {0}};
+	for (unsigned i = 0; i < sizeof(others) / sizeof(others[0]); i++)
+		if (others[i].fd >= 0)
+			given[count++] = others[i];
+	return count;
+}
+
+static int check_distinct(const struct config *config, const struct files *files, char *error)
+{
+	struct given given[GIVEN_MAX];
+	unsigned count = list_given(config, files, given);
+
+	for (unsigned i = 0; i < count; i++) {
+		if (fstat(given[i].fd, &given[i].status) < 0)
+			return reason_set(error, FILES_ERROR_MAX, -errno,
+				"--%s " CONFIG_SHOWN " cannot be examined (%s); give another file",
+				given[i].option, given[i].file, strerror(errno));
+		for (unsigned j = 0; j < i; j++)
+			if (clash(&given[j], &given[i]))
+				return reason_set(error, FILES_ERROR_MAX, -ENOTUNIQ,
+					"--%s " CONFIG_SHOWN " and --%s " CONFIG_SHOWN
+					" are the same file, and it would be written to; give each its own",
+					given[j].option, given[j].file, given[i].option, given[i].file);
+	}
+	return 0;
+}
+
 static void forget_all(struct files *files)
 {
 	memset(files, -1, sizeof(*files)); /* each is an int of -1 */
@@ -263,9 +339,23 @@ int files_open(const struct config *config, struct files *files, char *error)
 		r = open_serial(config->serial, files, error);
 	if (r == 0)
 		r = open_stats(config, files, error);
+	if (r == 0)
+		r = check_distinct(config, files, error);
 	if (r < 0)
 		files_close(files);
 	return r;
+}
+
+int files_begin_stats(const struct config *config, const struct files *files, char *error)
+{
+	const char *file = config->stats_file;
+	struct stat status;
+
+	if (file == NULL || config_file_number(file) >= 0)
+		return 0;
+	if (fstat(files->stats, &status) < 0 || (S_ISREG(status.st_mode) && ftruncate(files->stats, 0) < 0))
+		return explain_open(&stats_purpose, file, -errno, error);
+	return 0;
 }
 
 static void close_file(int *fd)

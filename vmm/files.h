@@ -25,9 +25,15 @@ struct files {
  * Opens in the order of the struct. 0, or -errno with a sentence in error (FILES_ERROR_MAX bytes) that names
  * option, file, cause and mend; nothing is left open then. A disk is a regular file or a block device, not
  * empty, and a multiple of BLK_SECTOR; what kernel and initrd are is checked by those that load them. A
- * serial file is appended to, a stats file replaced; both are made with mode 0600.
+ * serial file is appended to; it and a stats file are made with mode 0600. -ENOTUNIQ: two are the same file
+ * (or block device), by whatever name, and one of them would be written to: a writable disk, serial or stats;
+ * that is wrong usage, and nothing of it has been changed. Only serial and stats may share what the parent
+ * opened.
  */
 int files_open(const struct config *config, struct files *files, char *error);
+/* Empties a stats file that was given by its path, once nothing else can refuse. 0, or -errno with a sentence
+ * in error (FILES_ERROR_MAX bytes). */
+int files_begin_stats(const struct config *config, const struct files *files, char *error);
 /* Closes what is open but 0, 1 and 2; takes one that files_open refused. An fd that was handed on is set to
  * -1 before. */
 void files_close(struct files *files);

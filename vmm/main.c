@@ -38,6 +38,11 @@ static int set_up(struct config *config, struct files *files, struct vm **vm)
 		r = vm_snapshot_open(config, files, &snapshot);
 	if (r == 0)
 		r = vm_create(config, files, snapshot, vm);
+	if (r == 0) {
+		r = files_begin_stats(config, files, error);
+		if (r < 0)
+			log_error("%s", error);
+	}
 	vm_snapshot_close(snapshot);
 	if (r < 0 && *vm) {
 		vm_answer(*vm, r);
@@ -58,6 +63,8 @@ static int run(struct config *config)
 	r = set_up(config, &files, &vm);
 	if (r == 0)
 		status = (int)vm_run(vm);
+	else if (r == -ENOTUNIQ)
+		status = VMM_END_USAGE;
 	vm_destroy(vm);
 	files_close(&files);
 	return status;

@@ -134,8 +134,10 @@ static int complete_config(const struct vm_snapshot *snapshot, struct config *co
 	config->boot = shape->boot;
 	if (config_count_devices(config) == shape->device_count)
 		return 0;
-	log_error("--restore %s is of a machine with %u devices and here are %u; give the same ones",
-		snapshot->state_name, shape->device_count, config_count_devices(config));
+	log_error("--restore %s is of a machine with %u device%s, and this one has %u; give the same --disk, "
+		  "--net, --vsock or --control, and --balloon",
+		snapshot->state_name, shape->device_count, shape->device_count == 1 ? "" : "s",
+		config_count_devices(config));
 	return -EINVAL;
 }
 

@@ -419,7 +419,8 @@ static void test_machine_refused(struct suite *suite, const struct snapshot_file
 		suite, files, cpus, "another number of CPUs", "--cpus 2 does not go with --restore fd:");
 	expect_refusal(suite, files, serial, "a serial line that was not there",
 		"is of a machine without a serial line; leave out --serial");
-	expect_refusal(suite, files, net, "a device more", "is of a machine with 2 devices and here are 3");
+	expect_refusal(
+		suite, files, net, "a device more", "is of a machine with 2 devices, and this one has 3");
 	expect_refusal(suite, files, cid, "another address",
 		"the guest has the vsock address 3; give --vsock-cid 3");
 	if (!snapshot_vm_restore(suite, files, same_one, &machine))

@@ -355,6 +355,8 @@ static void the_parts_of_an_error_come_through(void **state)
 		{"null", ""},
 		{"\"text\"", "text"},
 		{"{\"vm\":\"7f\",\"cause\":\"it panicked\"}", "vm: 7f, cause: it panicked"},
+		{"{\"vm\":\"7f\",\"cause\":\"VM is gone\"}", "vm: 7f"},
+		{"{\"cause\":\"the VM is gone\"}", ""},
 		{"{\"n\":3}", "n: 3"},
 		{"[1,2]", "[1,2]"},
 	};

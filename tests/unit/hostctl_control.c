@@ -386,10 +386,10 @@ static void wrong_words_are_refused(void **state)
 		{{"s", "net", "attach"}, true, "net attach wants the name of a tap"},
 		{{"s", "net", "attach", "no-such-tap"}, true,
 			"the tap 'no-such-tap' cannot be had: No such device; make it first: ip tuntap add "
-			"NAME mode tap vnet_hdr"},
+			"NAME mode tap, ip link set NAME up"},
 		{{"s", "net", "attach", "a-name-that-is-too-long"}, true,
 			"the tap 'a-name-that-is-too-long' cannot be had: No such device; make it first: ip "
-			"tuntap add NAME mode tap vnet_hdr"},
+			"tuntap add NAME mode tap, ip link set NAME up"},
 	};
 	struct fixture *f = *state;
 	char wanted[TEXT_MAX], byte;

@@ -2,6 +2,8 @@
 /* Requests before they mean anything: what is refused for its head, and how a body may be sent. */
 #include "tests/unit/hostctl_fixture.h"
 
+#include "host-ctl/http.h"
+
 static char *const no_pool[] = {"--pool", "0", NULL}, *const pool_of_one[] = {"--pool", "1", NULL};
 
 static void test_http_refusals(void **state)
@@ -85,6 +87,152 @@ static void test_a_body_has_one_length(void **state)
 	daemon_stop(&daemon);
 }
 
+/* The answer to the text, which ends with its head: refused so. */
+static void expect_head_refused(
+	const struct daemon *daemon, const char *text, const char *message, bool closed)
+{
+	struct answer answer;
+	int fd = client_open(daemon);
+
+	client_send_text(fd, text);
+	client_answer(fd, &answer);
+	assert_int_equal(answer.status, 400);
+	assert_string_equal(error_member(&answer, "code"), "invalid");
+	assert_string_equal(error_member(&answer, "message"), message);
+	answer_finish(&answer);
+	if (closed)
+		assert_int_equal(client_read_head(fd, (char[8]){0}, 8), -1);
+	close(fd);
+}
+
+/* Where its end is told in a way that nobody here knows, the answer does not wait for it. */
+static void test_a_body_is_in_chunks_or_plain(void **state)
+{
+	struct daemon daemon;
+
+	(void)state;
+	daemon_start(&daemon, "boot", no_pool);
+	expect_head_refused(&daemon, "POST /v1/run HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip\r\n\r\n",
+		"the Transfer-Encoding \"gzip\" is not known: send chunked, or a Content-Length", true);
+	expect_head_refused(&daemon,
+		"POST /v1/run HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip, chunked\r\n\r\n",
+		"the Transfer-Encoding \"gzip, chunked\" is not known: send chunked, or a Content-Length",
+		true);
+	expect_head_refused(&daemon, "POST /v1/run HTTP/1.1\r\nHost: x\r\nTransfer-Encoding:\r\n\r\n",
+		"the Transfer-Encoding \"\" is not known: send chunked, or a Content-Length", true);
+	daemon_stop(&daemon);
+}
+
+static void test_an_upgrade_is_asked_for_in_full(void **state)
+{
+	static const char *const options[] = {"Connection: Upgrade\r\n",
+		"Connection: keep-alive, upgrade\r\n", "Connection: keep-alive\r\nConnection: x,Upgrade\r\n"};
+	static const char *const not_options[] = {
+		"", "Connection: keep-alive\r\n", "Connection: upgrades, up\r\n"};
+	const char *const body = "{\"argv\":[\"exit\",\"3\"]}";
+	char headers[128], head[2048];
+	struct daemon daemon;
+	struct answer answer;
+	int fd;
+
+	(void)state;
+	daemon_start(&daemon, "boot", pool_of_one);
+	for (int i = 0; i < 3; i++) {
+		snprintf(headers, sizeof headers, "%sUpgrade: tinderbox-frames\r\n", options[i]);
+		fd = client_open(&daemon);
+		client_request(fd, "POST", "/v1/run", headers, body);
+		assert_int_equal(client_read_head(fd, head, sizeof head), 101);
+		close(fd);
+		/* The plain form, as if the header were not there. */
+		snprintf(headers, sizeof headers, "%sUpgrade: tinderbox-frames\r\n", not_options[i]);
+		fd = client_open(&daemon);
+		client_request(fd, "POST", "/v1/run", headers, body);
+		client_answer(fd, &answer);
+		assert_string_equal(member(&answer, "result"), "{\"kind\":\"exited\",\"code\":3}");
+		answer_finish(&answer);
+		close(fd);
+	}
+	daemon_stop(&daemon);
+}
+
+/* Before a VM is claimed for it. */
+static void test_no_upgrade_in_an_older_version(void **state)
+{
+	struct daemon daemon;
+
+	(void)state;
+	daemon_start(&daemon, "boot", pool_of_one);
+	expect_head_refused(&daemon,
+		"POST /v1/run HTTP/1.0\r\nConnection: Upgrade\r\nUpgrade: tinderbox-frames\r\n"
+		"Content-Length: 17\r\n\r\n{\"argv\":[\"both\"]}",
+		"HTTP/1.0 has no upgrade: ask in HTTP/1.1", false);
+	assert_int_equal(pool_number(&daemon, "warm"), 1);
+	assert_int_equal(pool_number(&daemon, "claims_warm"), 0);
+	daemon_stop(&daemon);
+}
+
+static void test_no_parameters_are_ignored(void **state)
+{
+	struct daemon daemon;
+
+	(void)state;
+	daemon_start(&daemon, "boot", no_pool);
+	expect_refused(
+		&daemon, "GET", "/v1/healthz?x=1", NULL, "invalid", "/v1/healthz takes no parameter \"x\"");
+	expect_refused(&daemon, "GET", "/metrics?x", NULL, "invalid", "/metrics takes no parameter \"x\"");
+	expect_refused(
+		&daemon, "GET", "/v1/pool?template=", NULL, "invalid", "the parameter template has no value");
+	daemon_stop(&daemon);
+}
+
+static bool is_answered(int fd, int milliseconds)
+{
+	struct pollfd wait = {.fd = fd, .events = POLLIN};
+
+	return poll(&wait, 1, milliseconds) == 1;
+}
+
+static void expect_served(int fd)
+{
+	struct answer answer;
+
+	client_request(fd, "GET", "/v1/healthz", "", NULL);
+	client_answer(fd, &answer);
+	assert_int_equal(answer.status, 200);
+	answer_finish(&answer);
+}
+
+/* Clients beyond the limit wait, and no longer than until a place is free. */
+static void test_a_free_place_is_taken(void **state)
+{
+	static int held[HTTP_CONNECTIONS_MAX];
+	struct daemon daemon;
+	struct answer answer;
+	int waiting;
+
+	(void)state;
+	daemon_start(&daemon, "boot", no_pool);
+	for (int i = 0; i < HTTP_CONNECTIONS_MAX; i++) {
+		held[i] = client_open(&daemon);
+		if (i % 64 == 63)
+			expect_served(held[i]); /* those of the backlog are in */
+	}
+	for (int i = 0; i < 3; i++) {
+		waiting = client_open(&daemon);
+		client_request(waiting, "GET", "/v1/healthz", "", NULL);
+		assert_false(is_answered(waiting, 100));
+		close(held[i]);
+		assert_true(is_answered(waiting, 5000)); /* an idle one ends after 60 s */
+		client_answer(waiting, &answer);
+		assert_int_equal(answer.status, 200);
+		answer_finish(&answer);
+		held[i] = waiting;
+	}
+	for (int i = 0; i < HTTP_CONNECTIONS_MAX; i++)
+		close(held[i]);
+	daemon_stop(&daemon);
+}
+
 /* A body in chunks has no announced length. */
 static void test_chunked_bodies(void **state)
 {
@@ -122,6 +270,11 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_http_refusals),
 		cmocka_unit_test(test_a_body_has_one_length),
+		cmocka_unit_test(test_a_body_is_in_chunks_or_plain),
+		cmocka_unit_test(test_an_upgrade_is_asked_for_in_full),
+		cmocka_unit_test(test_no_upgrade_in_an_older_version),
+		cmocka_unit_test(test_no_parameters_are_ignored),
+		cmocka_unit_test(test_a_free_place_is_taken),
 		cmocka_unit_test(test_chunked_bodies),
 	};
 

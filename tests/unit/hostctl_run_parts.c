@@ -233,6 +233,29 @@ static void test_words_of_causes(void **state)
 	}
 }
 
+static void test_ends_of_causes(void **state)
+{
+	static const struct {
+		const char *end, *reason, *cause;
+	} cases[] = {
+		{"the guest powered off", "", "the guest powered off"},
+		{"the guest powered off", "the guest powered off", "the guest powered off"},
+		{"it panicked", "it panicked in vain", "it panicked in vain"},
+		{"it panicked", "pvpanic", "it panicked: pvpanic"},
+		{"it panicked", "it pan", "it panicked: it pan"},
+	};
+	char cause[64], cut[8];
+
+	(void)state;
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		cause_set_end(cause, sizeof cause, cases[i].end, cases[i].reason);
+		assert_string_equal(cause, cases[i].cause);
+		cause_set_end(cut, sizeof cut, cases[i].end, cases[i].reason);
+		assert_int_equal(strlen(cut), sizeof cut - 1);
+		assert_memory_equal(cut, cases[i].cause, sizeof cut - 1);
+	}
+}
+
 static void test_files_of_causes(void **state)
 {
 	static const char *const names[] = {"/k", "/long/path"};
@@ -373,6 +396,7 @@ int main(void)
 		cmocka_unit_test(test_output_parts),
 		cmocka_unit_test(test_tail),
 		cmocka_unit_test(test_words_of_causes),
+		cmocka_unit_test(test_ends_of_causes),
 		cmocka_unit_test(test_files_of_causes),
 		cmocka_unit_test(test_error_json),
 		cmocka_unit_test(test_option_refusals),

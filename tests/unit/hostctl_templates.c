@@ -585,6 +585,7 @@ static void test_bad_requests_are_refused_by_name(void **state)
 		{"GET", "/v1/pool?template=base&template=x", NULL, "invalid",
 			"the parameter template is there twice"},
 		{"GET", "/v1/pool?template", NULL, "invalid", "the parameter template has no value"},
+		{"GET", "/v1/pool?template=", NULL, "invalid", "the parameter template has no value"},
 		{"GET", "/v1/pool?template=none", NULL, "not_found",
 			"there is no template none: see `host-ctl template list`, or build it"},
 		{"PUT", "/v1/templates", NULL, "method_not_allowed",

@@ -99,14 +99,14 @@ static void all_files_are_opened_and_closed(void **state)
 	make_file(place->other, 4096);
 	place->config.initrd = place->kernel;
 	add_disk(place, place->other, true);
-	add_disk(place, place->other, false);
+	add_disk(place, place->other, true);
 	place->config.serial = "-";
 	place->config.stats = true;
 	assert_int_equal(files_open(&place->config, &place->files, place->error), 0);
 	assert_true(place->files.kernel > 2 && place->files.initrd > 2);
 	assert_int_equal(fcntl(place->files.kernel, F_GETFD), FD_CLOEXEC);
 	assert_int_equal(fcntl(place->files.disks[0], F_GETFL) & O_ACCMODE, O_RDONLY);
-	assert_int_equal(fcntl(place->files.disks[1], F_GETFL) & O_ACCMODE, O_RDWR);
+	assert_int_equal(fcntl(place->files.disks[1], F_GETFL) & O_ACCMODE, O_RDONLY);
 	assert_int_equal(place->files.disks[2], -1);
 	assert_int_equal(place->files.serial_in, 0);
 	assert_int_equal(place->files.serial_out, 1);
@@ -142,7 +142,7 @@ static void outputs_are_made_private(void **state)
 	assert_int_equal(status.st_mode & 0777, 0600);
 	assert_int_equal(write(place->files.serial_out, "log", 3), 3);
 	files_close(&place->files);
-	/* a log is continued, statistics begin anew */
+	/* a log is continued, statistics begin anew, and not before they are told to */
 	assert_int_equal(files_open(&place->config, &place->files, place->error), 0);
 	assert_int_equal(write(place->files.serial_out, "log", 3), 3);
 	assert_int_equal(fstat(place->files.serial_out, &status), 0);
@@ -153,7 +153,133 @@ static void outputs_are_made_private(void **state)
 	place->config.stats_file = place->other;
 	assert_int_equal(files_open(&place->config, &place->files, place->error), 0);
 	assert_int_equal(fstat(place->files.stats, &status), 0);
+	assert_int_equal(status.st_size, 6);
+	assert_int_equal(files_begin_stats(&place->config, &place->files, place->error), 0);
+	assert_int_equal(fstat(place->files.stats, &status), 0);
 	assert_int_equal(status.st_size, 0);
+	files_close(&place->files);
+}
+
+/* What the parent opened is its own, and what cannot be emptied need not be. */
+static void only_a_path_is_emptied(void **state)
+{
+	struct place *place = *state;
+	struct stat status;
+	char name[16];
+	int fd;
+
+	make_file(place->other, 6);
+	fd = open(place->other, O_WRONLY | O_CLOEXEC);
+	snprintf(name, sizeof(name), "fd:%d", fd);
+	place->config.stats = true;
+	place->config.stats_file = name;
+	assert_int_equal(files_open(&place->config, &place->files, place->error), 0);
+	assert_int_equal(files_begin_stats(&place->config, &place->files, place->error), 0);
+	assert_int_equal(fstat(place->files.stats, &status), 0);
+	assert_int_equal(status.st_size, 6);
+	files_close(&place->files);
+	place->config.stats_file = "/dev/null";
+	assert_int_equal(files_open(&place->config, &place->files, place->error), 0);
+	assert_int_equal(files_begin_stats(&place->config, &place->files, place->error), 0);
+	files_close(&place->files);
+	place->config.stats_file = NULL;
+	assert_int_equal(files_open(&place->config, &place->files, place->error), 0);
+	assert_int_equal(files_begin_stats(&place->config, &place->files, place->error), 0);
+	files_close(&place->files);
+}
+
+/* Two options with one file: refused, and the file is as it was. */
+static void refused_as_same(
+	struct place *place, const char *first, const char *path, const char *second, const char *other)
+{
+	char wanted[FILES_ERROR_MAX];
+	struct stat status;
+
+	snprintf(wanted, sizeof(wanted),
+		"--%s %s and --%s %s are the same file, and it would be written to; give each its own", first,
+		path, second, other);
+	refused(place, -ENOTUNIQ, "%s", wanted);
+	assert_int_equal(stat(path, &status), 0);
+	assert_int_equal(status.st_size, 4096);
+}
+
+static void what_is_written_to_is_no_other_file(void **state)
+{
+	struct place *place = *state;
+	struct config *config = &place->config;
+	char link_path[PATH_SIZE + 8];
+
+	make_file(place->kernel, 4096);
+	make_file(place->other, 4096);
+	snprintf(link_path, sizeof(link_path), "%s.link", place->other);
+	assert_int_equal(link(place->other, link_path), 0);
+	config->stats = true;
+	config->stats_file = place->kernel;
+	refused_as_same(place, "kernel", place->kernel, "stats", place->kernel);
+	config->stats_file = link_path;
+	config->initrd = place->other;
+	refused_as_same(place, "initrd", place->other, "stats", link_path);
+	config->initrd = NULL;
+	add_disk(place, place->other, true);
+	refused_as_same(place, "disk", place->other, "stats", link_path);
+	config->stats = false;
+	config->stats_file = NULL;
+	config->serial = link_path;
+	refused_as_same(place, "disk", place->other, "serial", link_path);
+	config->serial = NULL;
+	add_disk(place, link_path, false);
+	refused_as_same(place, "disk", place->other, "disk", link_path);
+	config->disks[0].read_only = false;
+	refused_as_same(place, "disk", place->other, "disk", link_path);
+	config->disks[0].read_only = config->disks[1].read_only = true;
+	assert_int_equal(files_open(config, &place->files, place->error), 0);
+	files_close(&place->files);
+	config->disk_count = 0;
+	config->stats = true;
+	config->serial = place->other;
+	config->stats_file = link_path;
+	refused_as_same(place, "serial", place->other, "stats", link_path);
+	assert_int_equal(unlink(link_path), 0);
+}
+
+static void a_snapshot_is_not_written_to(void **state)
+{
+	struct place *place = *state;
+	struct config *config = &place->config;
+	char *const files[] = {config->restore.state, config->restore.memory, config->restore.working_set};
+
+	make_file(place->kernel, 4096);
+	make_file(place->other, 4096);
+	config->kernel = NULL;
+	config->restore.wanted = true;
+	add_disk(place, place->other, false);
+	for (unsigned i = 0; i < 3; i++) {
+		for (unsigned j = 0; j < 3; j++)
+			snprintf(files[j], PATH_MAX, "%s", i == j ? place->other : place->kernel);
+		refused_as_same(place, "disk", place->other, "restore", place->other);
+	}
+}
+
+/* One log of both is the parent's affair. */
+static void outputs_of_the_parent_may_be_one(void **state)
+{
+	struct place *place = *state;
+	char names[2][16];
+	int fds[2];
+
+	make_file(place->other, 4096);
+	for (unsigned i = 0; i < 2; i++) {
+		fds[i] = open(place->other, O_WRONLY | O_CLOEXEC);
+		snprintf(names[i], sizeof(names[i]), "fd:%d", fds[i]);
+	}
+	place->config.serial = names[0];
+	place->config.stats = true;
+	place->config.stats_file = names[1];
+	assert_int_equal(files_open(&place->config, &place->files, place->error), 0);
+	files_close(&place->files);
+	place->config.serial = "/dev/null";
+	place->config.stats_file = "/dev/null";
+	assert_int_equal(files_open(&place->config, &place->files, place->error), 0);
 	files_close(&place->files);
 }
 
@@ -268,7 +394,7 @@ static void the_last_file_that_fails_closes_the_others(void **state)
 
 	make_file(place->other, 4096);
 	for (unsigned i = 0; i < CONFIG_DISKS_MAX; i++)
-		add_disk(place, place->other, i % 2 == 0);
+		add_disk(place, place->other, true);
 	place->config.serial = "-";
 	place->config.stats = true;
 	place->config.stats_file = "/nonexistent/stats";
@@ -284,6 +410,10 @@ int main(void)
 		place_test(all_files_are_opened_and_closed),
 		place_test(only_a_kernel_opens_nothing_else),
 		place_test(outputs_are_made_private),
+		place_test(only_a_path_is_emptied),
+		place_test(what_is_written_to_is_no_other_file),
+		place_test(a_snapshot_is_not_written_to),
+		place_test(outputs_of_the_parent_may_be_one),
 		place_test(a_missing_file_is_named),
 		place_test(other_causes_are_told),
 		place_test(a_closed_descriptor_is_named),
