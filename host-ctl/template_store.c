@@ -48,7 +48,7 @@ static int open_inner(int folder, const char *name)
 }
 
 /* No daemon has made it, but it goes all the same. What is mounted there stays, and what is too deep. */
-static void remove_inner(int folder, const char *name, unsigned int deep) /* NOLINT(misc-no-recursion) */
+static void remove_inner(int folder, const char *name, unsigned int deep)
 {
 	int fd = deep < FOLDERS_DEEP_MAX ? open_inner(folder, name) : -1;
 	DIR *listing = fd < 0 ? NULL : fdopendir(fd);

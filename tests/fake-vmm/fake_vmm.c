@@ -126,7 +126,7 @@ static void save(struct fake *fake, struct vmm_message *reply, const int fds[2])
 	}
 	if (fake_told(fake, "save-full")) {
 		reply->status = -ENOSPC;
-		snprintf(reply->text, sizeof reply->text, "cannot write the memory: No space left on device");
+		snprintf(reply->text, sizeof reply->text, "writing the snapshot: No space left on device");
 		return;
 	}
 	if (io_write_all(fds[0], fake->script, strlen(fake->script)) ||

@@ -5,6 +5,7 @@
 
 #include "host-ctl/input_file.h"
 #include <limits.h>
+#include <sys/mount.h>
 
 static void put_pipe(const char *path)
 {
@@ -367,6 +368,41 @@ static void test_folders_in_it_go_with_it(void **state)
 	remove_state(&daemon);
 }
 
+static void test_what_is_mounted_in_it_stays(void **state)
+{
+	struct daemon daemon;
+	char path[160], message[512], file[200];
+
+	(void)state;
+	start_with_templates_and(&daemon, "boot", pool_of_one);
+	succeed(&daemon, "POST", "/v1/templates", "{\"name\":\"tools\"}");
+	templates_path(&daemon, "tools/more", path);
+	assert_int_equal(mkdir(path, 0700), 0);
+	if (mount("none", path, "tmpfs", 0, "size=1m") < 0) {
+		finish(&daemon);
+		skip();
+	}
+	write_text(path, "file", "text");
+	templates_path(&daemon, "", path);
+	snprintf(message, sizeof message,
+		"template tools is put aside, but %s/.building-tools-removed cannot be removed: Directory "
+		"not "
+		"empty: remove it by hand",
+		path);
+	expect_refused(&daemon, "DELETE", "/v1/templates/tools", NULL, "internal", message);
+	templates_path(&daemon, ".building-tools-removed/more", path);
+	snprintf(file, sizeof file, "%s/file", path);
+	assert_int_equal(access(file, F_OK), 0);
+	assert_int_equal(umount(path), 0);
+	/* The next start does that. */
+	stop(&daemon);
+	daemon.keep_kernel = true;
+	daemon_launch(&daemon, "", pool_of_one, true);
+	assert_int_equal(count_templates(&daemon, ".building"), 0);
+	daemon_stop(&daemon);
+	remove_state(&daemon);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -378,6 +414,7 @@ int main(void)
 		cmocka_unit_test(test_what_a_description_may_say),
 		cmocka_unit_test(test_a_folder_of_others_is_damaged),
 		cmocka_unit_test(test_folders_in_it_go_with_it),
+		cmocka_unit_test(test_what_is_mounted_in_it_stays),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -144,7 +144,7 @@ static void test_a_disk_that_was_full_is_named(void **state)
 	(void)state;
 	start_with_templates_and(&daemon, "boot save-full", pool_of_one);
 	snprintf(message, sizeof message,
-		"template x could not be built: the guest could not be saved: cannot write the memory: No "
+		"template x could not be built: the guest could not be saved: writing the snapshot: No "
 		"space left on device: the disk of %s/templates is full: free some of it, or name a folder "
 		"on "
 		"another with --state-dir",
