@@ -94,9 +94,12 @@ static int get_image(json_t *body, const char **image, struct error *error)
 	json_t *value = json_object_get(body, "image");
 
 	*image = json_string_value(value);
-	if (!value || (*image && (*image)[0] == '/' && json_string_length(value) < PATH_MAX))
-		return 0;
-	return error_set(error, ERROR_INVALID, "image is not an absolute path");
+	if (value && (!*image || (*image)[0] != '/'))
+		return error_set(error, ERROR_INVALID, "image is not an absolute path");
+	if (json_string_length(value) >= PATH_MAX)
+		return error_set(error, ERROR_INVALID, "image is a path of %zu bytes, the limit is %d",
+			json_string_length(value), PATH_MAX - 1);
+	return 0;
 }
 
 static int get_order(struct build *build, struct templates_request *order, struct error *error)

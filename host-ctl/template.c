@@ -3,6 +3,7 @@
 #include "common/io.h"
 #include "common/version.h"
 #include "host-ctl/footprint.h"
+#include "host-ctl/input_file.h"
 #include "host-ctl/worker.h"
 
 #include <errno.h>
@@ -16,7 +17,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { GENERATION_BYTES = 8, BLOCK = 512 /* of st_blocks */ };
+enum { GENERATION_BYTES = 8, BLOCK = 512 /* of st_blocks, and a sector of an image */, FAULT_MAX = 96 };
 
 static const char working_set[] = "working-set";
 
@@ -135,12 +136,34 @@ static int copy_file(int from, int to)
 	return errno == ENXIO ? 0 : -errno;
 }
 
-static int load_file(int folder, const char *name, int *memory)
+/* What the loading of one file has come to. */
+struct loading {
+	struct template *template;
+	int folder;
+	char fault[FAULT_MAX]; /* empty, or what is wrong with the file, of which its errno tells less */
+};
+
+static int note_kind(struct loading *loading, const char *kind)
 {
-	int from = openat(folder, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW), r;
+	snprintf(loading->fault, sizeof loading->fault, "it is %s", kind);
+	return -EINVAL;
+}
+
+/* bytes: what it must have; 0: any number. */
+static int load_file(struct loading *loading, const char *name, uint64_t bytes, int *memory)
+{
+	struct stat status;
+	const char *kind;
+	int from = input_file_open(loading->folder, name, O_NOFOLLOW, INPUT_FILE, &status, &kind), r;
 
 	if (from < 0)
-		return -errno;
+		return kind ? note_kind(loading, kind) : from;
+	if (bytes && (uint64_t)status.st_size != bytes) {
+		snprintf(loading->fault, sizeof loading->fault, "it has %llu bytes, not %llu",
+			(unsigned long long)status.st_size, (unsigned long long)bytes);
+		fd_close(&from);
+		return -EINVAL;
+	}
 	*memory = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	r = *memory < 0 ? -errno : copy_file(from, *memory);
 	/* Nobody else may open it by way of /proc. */
@@ -150,25 +173,29 @@ static int load_file(int folder, const char *name, int *memory)
 	return r;
 }
 
-static int load_optional(int folder, const char *name, int *memory)
+static int load_optional(struct loading *loading, const char *name, int *memory)
 {
-	int r = load_file(folder, name, memory);
+	int r = load_file(loading, name, 0, memory);
 
 	return r == -ENOENT ? 0 : r;
 }
 
 /* What the guest has in its memory of the image must still be true of it. */
-static int open_image(struct template *template, const char *path)
+static int open_image(struct loading *loading, const char *path)
 {
+	struct template *template = loading->template;
 	const json_t *was = json_object_get(json_object_get(template->about, "inputs"), "image");
 	struct stat status;
+	const char *kind;
 
-	template->image = open(path ? path : "", O_RDONLY | O_CLOEXEC);
-	if (template->image < 0 || fstat(template->image, &status) < 0)
-		return -errno;
+	template->image = input_file_open(AT_FDCWD, path ? path : "", 0, INPUT_IMAGE, &status, &kind);
+	if (template->image < 0)
+		return kind ? note_kind(loading, kind) : template->image;
 	if (json_integer_value(json_object_get(was, "bytes")) != (json_int_t)status.st_size ||
-		json_integer_value(json_object_get(was, "changed_ns")) != changed_ns(&status))
+		json_integer_value(json_object_get(was, "changed_ns")) != changed_ns(&status)) {
+		snprintf(loading->fault, sizeof loading->fault, "it has changed since");
 		return -ESTALE;
+	}
 	return 0;
 }
 
@@ -203,35 +230,50 @@ static void set_source(struct template *template, unsigned int rehearsals, const
 		set_working_set(template);
 }
 
+/* 0, or -errno with *step, which file it was. */
+static int load_files(struct loading *loading, const char *image, const char **step)
+{
+	struct template *template = loading->template;
+	const json_t *inputs = json_object_get(template->about, "inputs");
+	uint64_t bytes = (uint64_t)json_integer_value(json_object_get(inputs, "memory_bytes"));
+	int r;
+
+	*step = "state";
+	r = load_file(loading, "state", 0, &template->state);
+	if (!r && (*step = "memory"))
+		r = load_file(loading, "memory", bytes, &template->memory);
+	if (!r && (*step = "working set"))
+		r = load_optional(loading, working_set, &template->working_set);
+	if (!r && (*step = "image"))
+		r = open_image(loading, image);
+	return r;
+}
+
 int template_load(int folder, const char *name, json_t *about, unsigned int rehearsals, struct template **out,
 	struct error *error)
 {
 	struct template *template = calloc(1, sizeof *template);
+	struct loading loading = {.template = template, .folder = folder};
 	const char *image = json_string_value(
 		json_object_get(json_object_get(json_object_get(about, "inputs"), "image"), "path"));
-	const char *step = "state";
-	int r = template ? 0 : -ENOMEM;
+	const char *step;
+	int r;
 
 	if (!template) {
 		json_decref(about);
 		error_set(error, ERROR_INTERNAL, "out of memory for template %s", name);
-		return r;
+		return -ENOMEM;
 	}
 	*template = (struct template){
 		.references = 1, .about = about, .state = -1, .memory = -1, .image = -1, .working_set = -1};
 	snprintf(template->name, sizeof template->name, "%s", name);
-	r = load_file(folder, "state", &template->state);
-	if (!r && (step = "memory"))
-		r = load_file(folder, "memory", &template->memory);
-	if (!r && (step = "working set"))
-		r = load_optional(folder, working_set, &template->working_set);
-	if (!r && (step = "image"))
-		r = open_image(template, image);
+	r = load_files(&loading, image, &step);
 	if (r) {
 		error_set(error,
 			r == -ENOMEM || r == -EMFILE || r == -ENFILE ? ERROR_INTERNAL : ERROR_BUILD_FAILED,
-			"cannot load the %s of template %s: %s", step, name,
-			r == -ESTALE ? "it has changed since: build the template again" : strerror(-r));
+			"cannot load the %s of template %s: %s%s", step, name,
+			loading.fault[0] ? loading.fault : strerror(-r),
+			loading.fault[0] ? ": build the template again" : "");
 		template_drop(template);
 		return r;
 	}
@@ -298,6 +340,23 @@ int template_record(struct template *template, pid_t pid, int folder)
 
 /* --- inputs --- */
 
+/* What a vmm would refuse. It is looked at again when it is opened. */
+static int check_image(const struct stat *status, const char *path, struct error *error)
+{
+	const char *kind = input_file_fault(status, INPUT_IMAGE);
+
+	if (kind)
+		return error_set(error, ERROR_INVALID,
+			"the image %s is %s: give a raw disk image, as a file or a block device", path, kind);
+	if (S_ISREG(status->st_mode) && status->st_size == 0)
+		return error_set(error, ERROR_INVALID, "the image %s is empty: give a raw disk image", path);
+	if (S_ISREG(status->st_mode) && status->st_size % BLOCK)
+		return error_set(error, ERROR_INVALID,
+			"the image %s has %lld bytes, not a multiple of %d: pad it to whole sectors", path,
+			(long long)status->st_size, BLOCK);
+	return 0;
+}
+
 static int add_file(json_t *inputs, const char *what, const char *path, struct error *error)
 {
 	struct stat status;
@@ -305,6 +364,8 @@ static int add_file(json_t *inputs, const char *what, const char *path, struct e
 	if (stat(path, &status) < 0)
 		return error_set(
 			error, ERROR_INVALID, "the %s %s cannot be found: %s", what, path, strerror(errno));
+	if (!strcmp(what, "image") && check_image(&status, path, error))
+		return -1;
 	return json_object_set_new(inputs, what,
 		json_pack("{s:s,s:I,s:I}", "path", path, "bytes", (json_int_t)status.st_size, "changed_ns",
 			changed_ns(&status)));

@@ -56,7 +56,8 @@ json_t *template_new_generation(void);
 /*
  * Reads the state and memory files of a folder (an fd) into memory, and opens the image. about: what it is,
  * taken over (the reference is dropped on failure): "inputs" as of template_inputs. One reference is the
- * caller's. 0, or -errno with *error set. It takes a while: for a worker.
+ * caller's. 0, or -errno with *error set: also when one is no file (it is not opened then), the memory has
+ * another size than the guest's, or the image has changed. It takes a while: for a worker.
  */
 int template_load(int folder, const char *name, json_t *about, unsigned int rehearsals, struct template **out,
 	struct error *error);
@@ -78,8 +79,8 @@ void template_drop(struct template *template);
 
 /*
  * What a template of these commands would be made of: for each file path, size, time of change; memory,
- * processors, vmm version. Two that are json_equal give the same template. NULL: a file cannot be looked at,
- * *error says which, or there is no memory.
+ * processors, vmm version. Two that are json_equal give the same template. NULL: a file cannot be looked at
+ * or the image is none that a vmm takes, *error says which; or there is no memory.
  */
 json_t *template_inputs(const struct vm_config *config, const struct vm_source *source,
 	const char *const *commands, unsigned int count, struct error *error);

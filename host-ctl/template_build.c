@@ -11,10 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
-
-enum { DISK_FULL_BYTES = 1024 * 1024 }; /* with less it is called full */
 
 struct template_job {
 	struct template_store *store;
@@ -25,7 +22,7 @@ struct template_job {
 	unsigned int slot, rehearsals;
 	const struct room *room;
 	bool loading; /* no build: it is on the disk */
-	bool saved, checked;
+	bool saving, saved, checked;
 	char folder_name[TEMPLATE_FOLDER_MAX];
 	int folder;
 	json_t *about;
@@ -93,19 +90,23 @@ static void finish(struct template_job *job)
 	free_job(job);
 }
 
-static bool disk_is_full(const struct template_job *job)
+/* status: of a write of ours, or 0: then it is in the words of the vmm, which writes while it saves. A guest
+ * has no say in it. Asked afterwards the disk would tell of another moment. */
+static bool disk_is_full(const struct template_job *job, int status, const char *cause)
 {
-	struct statvfs disk;
-
-	return !job->loading && fstatvfs(job->store->folder, &disk) == 0 &&
-	       (uint64_t)disk.f_bfree * disk.f_frsize < DISK_FULL_BYTES;
+	if (job->loading)
+		return false;
+	if (status)
+		return status == -ENOSPC || status == -EDQUOT;
+	return job->saving && !job->saved &&
+	       (strstr(cause, strerror(ENOSPC)) || strstr(cause, strerror(EDQUOT)));
 }
 
-static void set_failed(struct template_job *job, const char *cause)
+static void set_failed(struct template_job *job, int status, const char *cause)
 {
 	if (job->error.kind)
 		return;
-	if (disk_is_full(job))
+	if (disk_is_full(job, status, cause))
 		error_set(&job->error, ERROR_BUILD_FAILED,
 			"template %s could not be built: %.200s: the disk of %.128s is full: free some of "
 			"it, or "
@@ -114,6 +115,11 @@ static void set_failed(struct template_job *job, const char *cause)
 	else
 		error_set(&job->error, ERROR_BUILD_FAILED, "template %s could not be %s: %s", job->name,
 			job->loading ? "loaded" : "built", cause);
+}
+
+static void set_failed_status(struct template_job *job, int status)
+{
+	set_failed(job, status, strerror(-status));
 }
 
 /* --- the VMs --- */
@@ -171,7 +177,7 @@ static void vm_ended(void *context, struct vm *vm)
 	struct template_job *job = context;
 
 	if (!(job->template ? job->checked : job->saved))
-		set_failed(job, vm_cause(vm));
+		set_failed(job, 0, vm_cause(vm));
 }
 
 static int start_vm(struct template_job *job, const struct vm_source *source, const struct vm_build *build);
@@ -205,7 +211,7 @@ static int begin_check(struct template_job *job)
 		return -ENOMEM;
 	status = worker_start(job->config->loop, load, loaded, job);
 	if (status)
-		set_failed(job, strerror(-status));
+		set_failed_status(job, status);
 	else
 		tell(job, TEMPLATE_CHECKING, 0);
 	return status;
@@ -223,7 +229,7 @@ static void named(void *context)
 	struct template_job *job = context;
 
 	if (job->work_status) {
-		set_failed(job, strerror(-job->work_status));
+		set_failed_status(job, job->work_status);
 	} else {
 		/* A cancel came too late: it has its name. */
 		job->error.kind = ERROR_NONE;
@@ -248,7 +254,7 @@ static void stored(void *context)
 	if (!status && !job->error.kind)
 		status = worker_start(job->config->loop, give_name, named, job);
 	if (status)
-		set_failed(job, strerror(-status));
+		set_failed_status(job, status);
 	if (job->error.kind)
 		finish(job);
 }
@@ -268,7 +274,7 @@ static void conclude(struct template_job *job)
 		tell(job, TEMPLATE_STORING, 0);
 		return;
 	}
-	set_failed(job, strerror(-status));
+	set_failed_status(job, status);
 	finish(job);
 }
 
@@ -319,7 +325,10 @@ static bool has_room(void *context)
 
 static void step(void *context, unsigned int command)
 {
-	tell(context, command ? TEMPLATE_RUNNING : TEMPLATE_SAVING, command);
+	struct template_job *job = context;
+
+	job->saving = !command;
+	tell(job, command ? TEMPLATE_RUNNING : TEMPLATE_SAVING, command);
 }
 
 static void saved(void *context, uint64_t state_bytes, uint64_t memory_bytes)
@@ -398,7 +407,7 @@ int template_build(struct template_store *store, const struct vm_config *config,
 		(json_int_t)(clock_read(CLOCK_REALTIME) / CLOCK_NS_PER_MS), "inputs", inputs);
 	status = job->about ? open_files(job) : -ENOMEM;
 	if (status)
-		set_failed(job, strerror(-status));
+		set_failed_status(job, status);
 	else
 		status = start_vm(job, &job->source, &job->build);
 	if (status) {
@@ -433,7 +442,7 @@ int template_fetch(struct template_store *store, const struct vm_config *config,
 
 void template_job_cancel(struct template_job *job, const char *cause)
 {
-	set_failed(job, cause);
+	set_failed(job, 0, cause);
 	if (job->vm)
 		vm_end(job->vm, cause);
 }

@@ -2,20 +2,26 @@
 #include "host-ctl/template_store.h"
 #include "common/io.h"
 #include "common/log.h"
+#include "host-ctl/input_file.h"
 #include "host-ctl/state_folder.h"
+#include "host-ctl/template_check.h"
 #include "host-ctl/worker.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/fs.h>
+#include <linux/openat2.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
+
+enum { FOLDERS_DEEP_MAX = 16 /* in a template, where none belongs */ };
 
 static const char building[] = ".building-", description[] = "template.json";
 
@@ -26,8 +32,41 @@ static int open_folder(int at, const char *name)
 	return fd < 0 ? -errno : fd;
 }
 
-/* A folder of plain files. They lose their names here, and their pages when they are closed. What is no
- * folder loses its name. 0 or -errno. */
+static bool is_itself_or_parent(const char *name)
+{
+	return !strcmp(name, ".") || !strcmp(name, "..");
+}
+
+/* A folder in that one, which is no mount. */
+static int open_inner(int folder, const char *name)
+{
+	const struct open_how how = {.flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW,
+		.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_XDEV};
+	int fd = (int)syscall(SYS_openat2, folder, name, &how, sizeof how);
+
+	return fd < 0 ? -errno : fd;
+}
+
+/* No daemon has made it, but it goes all the same. What is mounted there stays, and what is too deep. */
+static void remove_inner(int folder, const char *name, unsigned int deep)
+{
+	int fd = deep < FOLDERS_DEEP_MAX ? open_inner(folder, name) : -1;
+	DIR *listing = fd < 0 ? NULL : fdopendir(fd);
+	struct dirent *entry;
+
+	while (listing && (entry = readdir(listing)))
+		if (!is_itself_or_parent(entry->d_name) && unlinkat(fd, entry->d_name, 0) < 0 &&
+			errno == EISDIR)
+			remove_inner(fd, entry->d_name, deep + 1);
+	if (listing)
+		closedir(listing);
+	else
+		fd_close(&fd);
+	unlinkat(folder, name, AT_REMOVEDIR);
+}
+
+/* The files in it lose their names here, and their pages when they are closed. What is no folder loses its
+ * name. 0 or -errno. */
 static int remove_folder(int at, const char *name)
 {
 	int fd = open_folder(at, name), files[WORKER_FDS_MAX], r = 0;
@@ -36,11 +75,12 @@ static int remove_folder(int at, const char *name)
 	size_t count = 0;
 
 	while (listing && (entry = readdir(listing))) {
-		if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, ".."))
+		if (is_itself_or_parent(entry->d_name))
 			continue;
 		if (count < WORKER_FDS_MAX)
 			files[count++] = openat(fd, entry->d_name, O_PATH | O_CLOEXEC | O_NOFOLLOW);
-		unlinkat(fd, entry->d_name, 0);
+		if (unlinkat(fd, entry->d_name, 0) < 0 && errno == EISDIR)
+			remove_inner(fd, entry->d_name, 0);
 	}
 	worker_close(files, count);
 	if (unlinkat(at, name, fd == -ENOTDIR || fd == -ELOOP ? 0 : AT_REMOVEDIR) < 0) {
@@ -232,9 +272,11 @@ struct template *template_store_find(const struct template_store *store, const c
 	return template;
 }
 
-static json_t *read_description(int folder)
+/* NULL: it cannot be read, or is not JSON; *kind: what it is that is no file, or NULL. */
+static json_t *read_description(int folder, const char **kind)
 {
-	int fd = openat(folder, description, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	struct stat status;
+	int fd = input_file_open(folder, description, O_NOFOLLOW, INPUT_FILE, &status, kind);
 	char *text = fd < 0 ? NULL : malloc(TEMPLATE_JSON_MAX);
 	ssize_t length = text ? io_read_full(fd, text, TEMPLATE_JSON_MAX) : -1;
 	json_t *about = length < 0 ? NULL : json_loadb(text, (size_t)length, JSON_REJECT_DUPLICATES, NULL);
@@ -272,17 +314,28 @@ static int refuse_entry(const struct template_store *store, const char *name, in
 	return -EBADMSG;
 }
 
-/* NULL, or what is wrong with template.json. */
-static const char *find_fault(const json_t *about, const char *name)
+/* What is in the folder, if it is right. NULL: fault says what is not. */
+static json_t *read_checked(int folder, const char *name, char fault[TEMPLATE_FAULT_MAX])
 {
-	const char *own = json_string_value(json_object_get(about, "name"));
+	const char *why, *kind;
+	struct stat status;
+	json_t *about;
 
-	if (json_integer_value(json_object_get(about, "format")) != TEMPLATE_FORMAT)
-		return "its template.json is damaged or of another version: build it again";
-	if (!own || strcmp(own, name) != 0)
-		return "its template.json is that of a template of another name: name its folder so again, "
-		       "or "
-		       "build it again";
+	if (fstat(folder, &status) < 0) {
+		snprintf(fault, TEMPLATE_FAULT_MAX, "%s", strerror(errno));
+		return NULL;
+	}
+	if (template_check_folder(&status, fault))
+		return NULL;
+	about = read_description(folder, &kind);
+	why = template_check_about(about, name);
+	if (!why)
+		return about;
+	if (kind)
+		snprintf(fault, TEMPLATE_FAULT_MAX, "its template.json is %s: build it again", kind);
+	else
+		snprintf(fault, TEMPLATE_FAULT_MAX, "%s", why);
+	json_decref(about);
 	return NULL;
 }
 
@@ -290,19 +343,17 @@ int template_store_read(
 	const struct template_store *store, const char *name, int *fd, json_t **about, struct error *error)
 {
 	int folder = open_folder(store->folder, name);
-	const char *fault;
+	char fault[TEMPLATE_FAULT_MAX];
 	json_t *read;
 
 	if (folder < 0)
 		return refuse_entry(store, name, folder, error);
-	read = read_description(folder);
-	fault = find_fault(read, name);
-	if (!fault) {
+	read = read_checked(folder, name, fault);
+	if (read) {
 		*fd = folder;
 		*about = read;
 		return 0;
 	}
-	json_decref(read);
 	fd_close(&folder);
 	return refuse_damaged(error, name, fault);
 }

@@ -8,6 +8,8 @@
  * A template appears, or takes the place of another, by one rename, after all of it is on the disk; whatever
  * else begins with a dot is removed when the store is opened. What has the name of a template and is no
  * folder of one, such as a symbolic link, is never followed: it is damaged, and can be replaced or removed.
+ * So is one whose folder or template.json is not as a daemon makes them (host-ctl/template_check.h). With a
+ * folder go those that somebody has put into it, but for what is mounted there.
  */
 #ifndef HOST_CTL_TEMPLATE_STORE_H
 #define HOST_CTL_TEMPLATE_STORE_H

@@ -3,6 +3,7 @@
 #include "common/io.h"
 #include "common/unix_socket.h"
 #include "host-ctl/clock.h"
+#include "host-ctl/input_file.h"
 #include "host-ctl/launch.h"
 #include "host-ctl/process.h"
 #include "host-ctl/standby.h"
@@ -40,6 +41,23 @@ static int open_path(const char *path, int flags, const char *what, int *fd, str
 	return status;
 }
 
+/* What a VM is made from. A clone's is the daemon's own, and was looked at when it was loaded. */
+static int open_input(const struct vm *vm, const char *path, enum input_kind kind, const char *what, int *fd,
+	struct error *error)
+{
+	const char *fault;
+	struct stat status;
+
+	if (vm_source_is_clone(vm->source))
+		return open_path(path, O_RDONLY, what, fd, error);
+	*fd = input_file_open(AT_FDCWD, path, 0, kind, &status, &fault);
+	if (*fd >= 0)
+		return 0;
+	error_set(error, fault && vm->build ? ERROR_INVALID : ERROR_INTERNAL, "cannot open the %s %s: %s%s",
+		what, path, fault ? "it is " : "", fault ? fault : strerror(-*fd));
+	return *fd;
+}
+
 static int open_files(const struct vm *vm, struct parcel *parcel, struct error *error)
 {
 	const struct vm_config *config = vm->config;
@@ -50,12 +68,12 @@ static int open_files(const struct vm *vm, struct parcel *parcel, struct error *
 	char path[256];
 	int status;
 
-	status = open_path(first->path, O_RDONLY, clone ? "state" : "kernel", &parcel->first, error);
+	status = open_input(vm, first->path, INPUT_FILE, clone ? "state" : "kernel", &parcel->first, error);
 	if (!status)
-		status = open_path(
-			second->path, O_RDONLY, clone ? "memory" : "initrd", &parcel->second, error);
+		status = open_input(
+			vm, second->path, INPUT_FILE, clone ? "memory" : "initrd", &parcel->second, error);
 	if (!status)
-		status = open_path(source->image.path, O_RDONLY, "image", &parcel->image, error);
+		status = open_input(vm, source->image.path, INPUT_IMAGE, "image", &parcel->image, error);
 	if (!status && vm_has_working_set(vm))
 		status = open_path(
 			source->working_set.path, O_RDONLY, "working set", &parcel->working_set, error);

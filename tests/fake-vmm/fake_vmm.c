@@ -11,7 +11,7 @@
  * or as a vmm does that the guest has taken over:
  *   agent-file | agent-seqpacket | unblock | strays | children-write | hello-lines | serial-flood | calls
  * and of templates, whose state file has the same text:
- *   pause-refused | save-refused | save-slow:MS | restore-exit:N | touch
+ *   pause-refused | save-refused | save-slow:MS | save-full | restore-exit:N | touch
  * and to who owns the VM:
  *   pause-nothing | pause-panic | resume-refused | later-refused | later-nothing | later-twice
  * and the command of a run, argv[0], says how that goes (fake_session.c):
@@ -112,7 +112,7 @@ static int open_stream(struct fake *fake, struct vmm_message message)
 	return pair[0];
 }
 
-/* The state is what the restored vmm is told, the memory some pages with a hole before them. */
+/* The state is what the restored vmm is told, the memory a page with holes around it. */
 static void save(struct fake *fake, struct vmm_message *reply, const int fds[2])
 {
 	static const char page[4096] = "memory";
@@ -124,7 +124,13 @@ static void save(struct fake *fake, struct vmm_message *reply, const int fds[2])
 		snprintf(reply->text, sizeof reply->text, "no room for the memory");
 		return;
 	}
+	if (fake_told(fake, "save-full")) {
+		reply->status = -ENOSPC;
+		snprintf(reply->text, sizeof reply->text, "writing the snapshot: No space left on device");
+		return;
+	}
 	if (io_write_all(fds[0], fake->script, strlen(fake->script)) ||
+		ftruncate(fds[1], (off_t)fake->memory) ||
 		pwrite(fds[1], page, sizeof page, 1 << 20) != sizeof page)
 		fake_fail("saving");
 	reply->arg0 = strlen(fake->script);
@@ -515,8 +521,10 @@ int main(int argc, char **argv)
 	if (has_option(argc, argv, "--standby"))
 		fake.kernel = stand_by(&fake);
 	fake.restored = fake.kernel >= 0;
-	if (!fake.restored)
+	if (!fake.restored) {
 		fake.kernel = option_fd(argc, argv, "--kernel");
+		parse_size(option_value(argc, argv, "--mem"), 0, UINT64_MAX, &fake.memory);
+	}
 	if (io_pread_full(fake.kernel, fake.script, sizeof fake.script - 1, 0) < 0)
 		fake_fail("script");
 	if (fake.restored && fake_told(&fake, "touch") && !has_option(argc, argv, "--standby"))

@@ -14,6 +14,7 @@ enum { SCRIPT_MAX = 256, CHUNK = 32 * 1024 };
 struct fake {
 	int control, agent, session, listener, kernel; /* kernel: or the state file */
 	bool restored, paused;
+	uint64_t memory; /* bytes of a guest that boots */
 	char script[SCRIPT_MAX];
 	uint64_t offset[2];
 	uint64_t id; /* of the session, as NEW has it */

@@ -86,6 +86,16 @@ static inline void write_text(const char *folder, const char *name, const char *
 	fclose(file);
 }
 
+/* One sector of these bytes. */
+static inline void write_image(const struct daemon *daemon, char byte)
+{
+	char sector[512 + 1];
+
+	memset(sector, byte, sizeof sector - 1);
+	sector[sizeof sector - 1] = '\0';
+	write_text(daemon->folder, "image", sector);
+}
+
 static inline void daemon_folder(struct daemon *daemon)
 {
 	char mount[64];
@@ -104,7 +114,7 @@ static inline void daemon_folder(struct daemon *daemon)
 	daemon->templates = daemon->keep_kernel = false;
 	daemon->standby = NULL;
 	write_text(daemon->folder, "initrd", "initrd");
-	write_text(daemon->folder, "image", "image");
+	write_image(daemon, 'i');
 }
 
 /* The child: never returns. */

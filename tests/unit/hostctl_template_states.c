@@ -1,51 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a template may be besides ready, and how it gets so: its folder, the disk, the host's memory, tries.
  */
-#include "tests/unit/hostctl_fixture.h"
+#include "tests/unit/hostctl_templates_fixture.h"
 
 #include "host-ctl/state_folder.h"
 #include <sys/mount.h>
-
-static char *const pool_of_one[] = {"--pool", "1", NULL};
-
-static void expect_state(
-	const struct daemon *daemon, const char *name, const char *wanted, const char *reason)
-{
-	struct answer answer;
-	char path[64];
-
-	snprintf(path, sizeof path, "/v1/templates/%s", name);
-	call(daemon, "GET", path, NULL, &answer);
-	assert_int_equal(answer.status, 200);
-	assert_string_equal(json_string_value(json_object_get(answer.json, "state")), wanted);
-	if (reason)
-		assert_string_equal(json_string_value(json_object_get(answer.json, "reason")), reason);
-	answer_finish(&answer);
-}
-
-static void stop(struct daemon *daemon)
-{
-	assert_int_equal(kill(daemon->pid, SIGTERM), 0);
-	assert_int_equal(daemon_wait(daemon), 0);
-}
-
-/* Built by one daemon, and on the disk of the next, which this starts. */
-static void start_with_stored(struct daemon *daemon, char *const *options)
-{
-	start_with_templates_and(daemon, "boot", pool_of_one);
-	succeed(daemon, "POST", "/v1/templates", "{\"name\":\"tools\"}");
-	stop(daemon);
-	daemon->keep_kernel = true;
-	if (options)
-		daemon_launch(daemon, "", options, false);
-}
-
-static void finish(struct daemon *daemon)
-{
-	succeed(daemon, "DELETE", "/v1/templates/tools", NULL);
-	daemon_stop(daemon);
-	remove_state(daemon);
-}
 
 /* --- folders --- */
 
@@ -174,6 +133,26 @@ static void test_a_full_disk_is_named(void **state)
 	daemon_stop(&daemon);
 	assert_int_equal(umount(daemon.state), 0);
 	assert_int_equal(rmdir(daemon.state), 0);
+}
+
+/* It is told as it was when the vmm wrote, though there is room when the build has ended. */
+static void test_a_disk_that_was_full_is_named(void **state)
+{
+	struct daemon daemon;
+	char message[512];
+
+	(void)state;
+	start_with_templates_and(&daemon, "boot save-full", pool_of_one);
+	snprintf(message, sizeof message,
+		"template x could not be built: the guest could not be saved: writing the snapshot: No "
+		"space left on device: the disk of %s/templates is full: free some of it, or name a folder "
+		"on "
+		"another with --state-dir",
+		daemon.state);
+	expect_refused(&daemon, "POST", "/v1/templates", "{\"name\":\"x\"}", "build_failed", message);
+	assert_int_equal(count_templates(&daemon, ""), 2);
+	daemon_stop(&daemon);
+	remove_state(&daemon);
 }
 
 /* --- loads --- */
@@ -311,6 +290,7 @@ int main(void)
 		cmocka_unit_test(test_links_are_not_followed),
 		cmocka_unit_test(test_a_state_folder_of_others_is_refused),
 		cmocka_unit_test(test_a_full_disk_is_named),
+		cmocka_unit_test(test_a_disk_that_was_full_is_named),
 		cmocka_unit_test(test_what_cannot_be_loaded_is_damaged),
 		cmocka_unit_test(test_a_target_on_what_cannot_be_loaded),
 		cmocka_unit_test(test_without_room_it_stays_on_the_disk),

@@ -77,7 +77,7 @@ static void expect_member(const struct daemon *daemon, const char *name, const c
 static void test_clones_get_the_working_set_that_was_recorded(void **state)
 {
 	static char *const without[] = {"--pool", "2", "--no-prefault", NULL};
-	static const uint8_t wanted[] = "TNDXWSET\1\0\0\0\40\0\0\0\0\20\20\0\0\0\0\0\1\0\0\0\1\0\0\0"
+	static const uint8_t wanted[] = "TNDXWSET\1\0\0\0\40\0\0\0\0\0\0\10\0\0\0\0\1\0\0\0\1\0\0\0"
 					"\0\1\0\0\1\0\0\0\0\0\0\0\1\0\0";
 	struct daemon daemon;
 	uint8_t found[sizeof wanted];
@@ -128,7 +128,7 @@ static void test_a_template_is_built_again_when_its_inputs_changed(void **state)
 	second = template_inode(&daemon);
 	assert_true(second != first);
 	stop(&daemon);
-	write_text(daemon.folder, "image", "another image");
+	write_image(&daemon, 'j');
 	daemon_launch(&daemon, "boot", more_memory, true);
 	assert_true(template_inode(&daemon) != second);
 	assert_int_equal(count_clones(&daemon), 2);

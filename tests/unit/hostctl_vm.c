@@ -105,6 +105,33 @@ static void test_start_with_too_few_fds(void **state)
 	place_finish(&place);
 }
 
+/* A name that a client gave may be anything's by the time that a VM is made from it. */
+static void test_start_on_what_is_no_image(void **state)
+{
+	struct outcome outcome = {.warm = false};
+	const struct vm_build build = {.state = -1, .memory = -1};
+	struct place place;
+	struct error error;
+	struct vm *vm = NULL;
+	char message[160];
+
+	(void)state;
+	place_init(&place);
+	assert_int_equal(unlink(place.image), 0);
+	assert_int_equal(mkfifo(place.image, 0600), 0);
+	snprintf(message, sizeof message, "cannot open the image %s: it is a named pipe", place.image);
+	for (int building = 0; building < 2; building++) {
+		place.order.build = building ? &build : NULL;
+		assert_int_equal(
+			vm_start(&place.config, &place.order, &vm_events, &outcome, &vm, &error), -EINVAL);
+		assert_string_equal(error.message, message);
+		assert_int_equal(error.kind, building ? ERROR_INVALID : ERROR_INTERNAL);
+		assert_null(vm);
+		place_check(&place);
+	}
+	place_finish(&place);
+}
+
 /* What is left in the cgroup keeps it, and there is no fd to kill that by, or to be told of its end. */
 static void test_end_with_too_few_fds(void **state)
 {
@@ -234,6 +261,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_start_with_too_few_fds),
+		cmocka_unit_test(test_start_on_what_is_no_image),
 		cmocka_unit_test(test_end_with_too_few_fds),
 		cmocka_unit_test(test_start_with_too_little_memory),
 		cmocka_unit_test(test_peers),
