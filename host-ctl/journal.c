@@ -9,6 +9,7 @@
 #include "common/log.h"
 #include "host-ctl/clock.h"
 #include "host-ctl/journal_private.h"
+#include "host-ctl/state_folder.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -395,6 +396,8 @@ static int put_aside(const struct journal *journal, struct error *error)
 
 static int open_folder(struct journal *journal, const char *path, struct error *error)
 {
+	int status;
+
 	if (snprintf(journal->path, sizeof journal->path, "%s/" FILE_NAME, path) >= (int)sizeof journal->path)
 		return fail_system(journal, -ENAMETOOLONG, "open", error);
 	if (mkdir(path, 0755) < 0 && errno != EEXIST)
@@ -402,10 +405,11 @@ static int open_folder(struct journal *journal, const char *path, struct error *
 	journal->folder = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (journal->folder < 0)
 		return fail_system(journal, -errno, "open the folder of", error);
-	if (flock(journal->folder, LOCK_EX | LOCK_NB) == 0)
+	status = state_folder_lock(journal->folder);
+	if (status == 0)
 		return 0;
-	if (errno != EWOULDBLOCK)
-		return fail_system(journal, -errno, "lock the folder of", error);
+	if (status != -EWOULDBLOCK)
+		return fail_system(journal, status, "lock the folder of", error);
 	error_set(error, ERROR_INTERNAL,
 		"the state folder %s is in use by another host-ctl serve: stop it first, or give this one "
 		"its own "

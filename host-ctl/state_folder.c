@@ -7,8 +7,12 @@
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
+
+enum { LOCK_LOOK_MS = 5, LOCK_WAIT_MS = 1000 };
 
 enum { MODE_STATE = 0755, MODE_PRIVATE = 0700, WRITE_OTHERS = S_IWGRP | S_IWOTH };
 
@@ -70,4 +74,16 @@ int state_folder_open_in(int folder, const char *path, const char *name, struct 
 
 	snprintf(whole, sizeof whole, "%.4000s/%.64s", path, name);
 	return open_at(folder, name, O_NOFOLLOW, MODE_PRIVATE, whole, error);
+}
+
+int state_folder_lock(int folder)
+{
+	const struct timespec pause = {.tv_nsec = LOCK_LOOK_MS * 1000000};
+
+	for (int waited = 0; flock(folder, LOCK_EX | LOCK_NB) < 0; waited += LOCK_LOOK_MS) {
+		if (errno != EWOULDBLOCK || waited >= LOCK_WAIT_MS)
+			return -errno;
+		nanosleep(&pause, NULL);
+	}
+	return 0;
 }

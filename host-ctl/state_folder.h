@@ -15,4 +15,10 @@ int state_folder_open(const char *path, struct error *error);
 /* The same of a folder in it, for this daemon alone; it is no symbolic link. name: of the folder. */
 int state_folder_open_in(int folder, const char *path, const char *name, struct error *error);
 
+/*
+ * Takes the lock of a folder that one daemon has at a time; it ends with the fd. 0; -EWOULDBLOCK: another has
+ * it for a second already; or -errno. A child that a killed daemon was launching has it for a moment longer.
+ */
+int state_folder_lock(int folder);
+
 #endif

@@ -133,7 +133,7 @@ int template_store_open(struct template_store *store, const char *state_director
 	if (store->folder < 0)
 		return store->folder;
 	/* What is unfinished is another daemon's, if there is one. */
-	if (flock(store->folder, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK) {
+	if (state_folder_lock(store->folder) == -EWOULDBLOCK) {
 		fd_close(&store->folder);
 		error_set(error, ERROR_INTERNAL,
 			"the state folder %s is in use by another host-ctl serve: stop it first, or give "
