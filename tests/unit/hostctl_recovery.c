@@ -4,7 +4,7 @@
 
 #include "host-ctl/process.h"
 
-enum { KILLS = 30, LOAD = 6 };
+enum { KILLS = 6, LOAD = 6 };
 
 static char *const pool_of_two[] = {"--pool", "2", NULL};
 
