@@ -8,7 +8,10 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { STAT_BYTES = 1024, FIELDS_BETWEEN = 18 }; /* after the state, the third field, and before the 22nd */
+enum {
+	STAT_BYTES = 1024,
+	FIELDS_BETWEEN = 18
+}; /* from behind the state, the third field, to the space before the 22nd */
 
 int process_start_time(pid_t pid, uint64_t *ticks)
 {
@@ -32,7 +35,7 @@ int process_start_time(pid_t pid, uint64_t *ticks)
 	if (!at || sscanf(at, ") %c", &state) != 1)
 		return -EIO;
 	at += strlen(") S");
-	for (int i = 0; at && i <= FIELDS_BETWEEN; i++)
+	for (int i = 0; at && i < FIELDS_BETWEEN; i++)
 		at = strchr(at + 1, ' ');
 	if (!at || sscanf(at, "%llu", &start) != 1)
 		return -EIO;

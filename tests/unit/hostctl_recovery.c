@@ -4,7 +4,9 @@
 
 #include "host-ctl/process.h"
 
-enum { KILLS = 6, LOAD = 6 };
+#include <sys/mman.h>
+
+enum { KILLS = 30, LOAD = 6 };
 
 static char *const pool_of_two[] = {"--pool", "2", NULL};
 
@@ -342,9 +344,42 @@ static void test_a_process_is_known_by_its_start(void **state)
 	assert_int_equal(process_start_time(child, &again), -ESRCH);
 }
 
+/* It is the time of the start, in ticks since the boot, and the same however the process grows. */
+static void test_start_time(void **state)
+{
+	enum { GROWTH = 64 * 1024 * 1024, SECONDS_LATE = 20 };
+	const uint64_t ticks_a_second = (uint64_t)sysconf(_SC_CLK_TCK);
+	struct timespec now;
+	uint64_t ticks, again, seconds;
+	void *growth;
+	pid_t pid = fork();
+
+	(void)state;
+	if (pid == 0) {
+		pause();
+		_exit(0);
+	}
+	assert_true(pid > 0);
+	assert_int_equal(process_start_time(pid, &ticks), 0);
+	assert_int_equal(clock_gettime(CLOCK_BOOTTIME, &now), 0);
+	seconds = (uint64_t)now.tv_sec;
+	assert_in_range(ticks / ticks_a_second, seconds > SECONDS_LATE ? seconds - SECONDS_LATE : 0, seconds);
+	assert_int_equal(kill(pid, SIGKILL), 0);
+	assert_int_equal(waitpid(pid, NULL, 0), pid);
+	assert_int_equal(process_start_time(pid, &ticks), -ESRCH);
+
+	assert_int_equal(process_start_time(getpid(), &ticks), 0);
+	growth = mmap(NULL, GROWTH, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	assert_true(growth != MAP_FAILED);
+	assert_int_equal(process_start_time(getpid(), &again), 0);
+	assert_int_equal(munmap(growth, GROWTH), 0);
+	assert_true(again == ticks);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_start_time),
 		cmocka_unit_test(test_a_process_is_known_by_its_start),
 		cmocka_unit_test(test_sandbox_is_taken_back),
 		cmocka_unit_test(test_vm_that_ended_meanwhile),
