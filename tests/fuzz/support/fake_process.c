@@ -56,6 +56,15 @@ void fake_process_end(struct fake_process *process, int code, int status)
 	FUZZ_ASSERT(eventfd_write(process->end_event, 1) == 0);
 }
 
+/* Whether the kernel is to refuse, now and then. */
+static bool refuses(void)
+{
+	bool refused = fuzz_one_in(now->input, 32);
+
+	now->refused |= refused;
+	return refused;
+}
+
 static int duplicate(int fd)
 {
 	fd = fcntl(fd, F_DUPFD_CLOEXEC, 3);
@@ -68,7 +77,7 @@ int __wrap_launch_start(const struct launch *launch, pid_t *pid, int *pidfd)
 	FUZZ_ASSERT(!now->launched && launch->count >= 1 && launch->count <= LAUNCH_FDS_MAX);
 	for (unsigned int i = 0; i < launch->count; i++)
 		FUZZ_ASSERT(launch->fds[i] >= 0 && fcntl(launch->fds[i], F_GETFD) == FD_CLOEXEC);
-	if (fuzz_one_in(now->input, 32))
+	if (refuses())
 		return -ENOMEM;
 	now->launched = true;
 	now->listener = duplicate(launch->fds[0]);
@@ -99,7 +108,7 @@ int __wrap_cgroup_create(struct cgroup_tree *tree, const char *name, const struc
 {
 	(void)tree;
 	FUZZ_ASSERT(name[0] != '\0' && limits->memory_bytes && limits->pids);
-	return fuzz_one_in(now->input, 32) ? -ENOSPC : duplicate(0);
+	return refuses() ? -ENOSPC : duplicate(0);
 }
 
 int __wrap_cgroup_set_weight(const struct cgroup_tree *tree, int group, unsigned int weight)

@@ -14,6 +14,7 @@ enum { FAKE_PROCESS_PID = 100000 };
 
 struct fake_process {
 	struct fuzz_input *input;
+	bool refused; /* a cgroup, or the launch */
 	bool launched, ended;
 	int code, status;     /* of the end, as waitid(2) has them */
 	int listener, errors; /* what it got; -1: closed */
