@@ -144,22 +144,22 @@ static void exited(void *context, const struct agent_exit *exit)
 
 static void refused(void *context, const char *text, bool started)
 {
-	char message[ERROR_MESSAGE_MAX];
+	struct error error;
 
-	snprintf(message, sizeof message, "the guest refused the command: %s", text);
-	command_fail(context, started ? ERROR_INCOMPLETE : ERROR_ATTACH_FAILED, message, text);
+	session_error_refused(&error, text, started);
+	command_fail(context, error.kind, error.message, error.cause);
 }
 
 static void broken(void *context, const char *fault)
 {
 	struct command *command = context;
 	struct sandbox *sandbox = command->sandbox;
-	char message[ERROR_MESSAGE_MAX], reason[VM_CAUSE_MAX];
+	struct error error;
+	char reason[VM_CAUSE_MAX];
 
-	snprintf(message, sizeof message,
-		"no result: the guest broke the agent protocol (%s); its VM was destroyed", fault);
+	session_error_broken(&error, fault);
 	snprintf(reason, sizeof reason, "its guest broke the agent protocol: %s", fault);
-	command_fail(command, ERROR_INCOMPLETE, message, fault);
+	command_fail(command, error.kind, error.message, error.cause);
 	sandbox_fail(sandbox, reason);
 }
 
@@ -287,6 +287,7 @@ static void start_overdue(struct command *command)
 {
 	struct sandbox *sandbox = command->sandbox;
 	char message[ERROR_MESSAGE_MAX];
+	struct error error;
 
 	if (command->state == COMMAND_CONNECTING) {
 		snprintf(message, sizeof message, "the guest's agent took no stream within %d s",
@@ -297,11 +298,8 @@ static void start_overdue(struct command *command)
 	/* It may have been in time, and the daemon late to read it. */
 	if (session_read(&command->session) || command->started)
 		return;
-	snprintf(message, sizeof message,
-		"the guest did not answer the command within %d s; its VM was destroyed. The command may "
-		"have run",
-		SESSION_START_TIMEOUT_MS / 1000);
-	command_fail(command, ERROR_INCOMPLETE, message, "no STARTED came");
+	session_error_overdue(&error);
+	command_fail(command, error.kind, error.message, error.cause);
 	sandbox_fail(sandbox, "its agent did not answer a command");
 }
 

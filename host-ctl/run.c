@@ -95,23 +95,13 @@ static void finish(struct run *run, struct run_result *result)
 	release(&copy, NULL);
 }
 
-static void fail(struct run *run, enum error_kind kind, const char *message, const char *cause)
+/* error: but for its VM. */
+static void fail(struct run *run, const struct error *error)
 {
-	struct run_result result = {.by_host = false};
+	struct run_result result = {.by_host = false, .error = *error};
 
-	error_set(&result.error, kind, "%s", message);
 	snprintf(result.error.vm, sizeof result.error.vm, "%s", run->vm->id);
-	snprintf(result.error.cause, sizeof result.error.cause, "%s", cause);
 	finish(run, &result);
-}
-
-static void break_off(struct run *run, const char *fault)
-{
-	char message[ERROR_MESSAGE_MAX];
-
-	snprintf(message, sizeof message,
-		"no result: the guest broke the agent protocol (%s); its VM was destroyed", fault);
-	fail(run, ERROR_INCOMPLETE, message, fault);
 }
 
 static void finish_overdue(struct run *run)
@@ -126,18 +116,19 @@ static void finish_overdue(struct run *run)
 
 static void fail_lost(struct run *run)
 {
-	char message[ERROR_MESSAGE_MAX];
+	struct error error;
 
 	if (run->overdue) {
 		finish_overdue(run);
-	} else if (run->vm->killed) {
-		snprintf(message, sizeof message, "no result, and the VM was destroyed: %.400s",
-			vm_cause(run->vm));
-		fail(run, ERROR_INCOMPLETE, message, vm_cause(run->vm));
-	} else {
-		snprintf(message, sizeof message, "the VM died during the run: %.400s", vm_cause(run->vm));
-		fail(run, ERROR_GUEST_LOST, message, vm_cause(run->vm));
+		return;
 	}
+	if (run->vm->killed)
+		error_set(&error, ERROR_INCOMPLETE, "no result, and the VM was destroyed: %.400s",
+			vm_cause(run->vm));
+	else
+		error_set(&error, ERROR_GUEST_LOST, "the VM died during the run: %.400s", vm_cause(run->vm));
+	snprintf(error.cause, sizeof error.cause, "%s", vm_cause(run->vm));
+	fail(run, &error);
 }
 
 static void deadline_passed(void *context)
@@ -194,15 +185,18 @@ static void exited(void *context, const struct agent_exit *exit)
 
 static void refused(void *context, const char *text, bool started)
 {
-	char message[ERROR_MESSAGE_MAX];
+	struct error error;
 
-	snprintf(message, sizeof message, "the guest refused the command: %s", text);
-	fail(context, started ? ERROR_INCOMPLETE : ERROR_ATTACH_FAILED, message, text);
+	session_error_refused(&error, text, started);
+	fail(context, &error);
 }
 
 static void broken(void *context, const char *fault)
 {
-	break_off(context, fault);
+	struct error error;
+
+	session_error_broken(&error, fault);
+	fail(context, &error);
 }
 
 /* Whether the guest or the vmm ended the stream, the vmm's end tells. */
@@ -249,16 +243,13 @@ static void vm_ended(void *context)
 static void start_overdue(void *context)
 {
 	struct run *run = context;
-	char message[ERROR_MESSAGE_MAX];
+	struct error error;
 
 	if (run->session.state != SESSION_STARTING || session_read(&run->session) ||
 		run->session.state != SESSION_STARTING)
 		return;
-	snprintf(message, sizeof message,
-		"the guest did not answer the command within %d s; its VM was destroyed. The command may "
-		"have run",
-		SESSION_START_TIMEOUT_MS / 1000);
-	fail(run, ERROR_INCOMPLETE, message, "no STARTED came");
+	session_error_overdue(&error);
+	fail(run, &error);
 }
 
 static const struct vm_session_events vm_events = {

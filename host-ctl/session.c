@@ -4,6 +4,7 @@
 #include "host-ctl/run_check.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -271,6 +272,29 @@ static int queue_request(struct session *session, const struct run_request *requ
 	if (!status && request->has_input && !request->input_streams)
 		status = frame_queue_put(&session->to_guest, AGENT_STDIN_EOF, NULL, 0, NULL, 0);
 	return status;
+}
+
+void session_error_refused(struct error *error, const char *text, bool started)
+{
+	error_set(error, started ? ERROR_INCOMPLETE : ERROR_ATTACH_FAILED,
+		"the guest refused the command: %s", text);
+	snprintf(error->cause, sizeof error->cause, "%s", text);
+}
+
+void session_error_broken(struct error *error, const char *fault)
+{
+	error_set(error, ERROR_INCOMPLETE,
+		"no result: the guest broke the agent protocol (%s); its VM was destroyed", fault);
+	snprintf(error->cause, sizeof error->cause, "%s", fault);
+}
+
+void session_error_overdue(struct error *error)
+{
+	error_set(error, ERROR_INCOMPLETE,
+		"the guest did not answer the command within %d s; its VM was destroyed. The command may "
+		"have run",
+		SESSION_START_TIMEOUT_MS / 1000);
+	snprintf(error->cause, sizeof error->cause, "no STARTED came");
 }
 
 int session_init(struct session *session, const struct run_request *request, uint64_t id,

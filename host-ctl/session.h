@@ -18,6 +18,7 @@
 
 #include "common/frame.h"
 #include "common/loop.h"
+#include "host-ctl/error.h"
 #include "host-ctl/run_request.h"
 #include <stdbool.h>
 #include <stdint.h>
@@ -67,6 +68,12 @@ struct session {
 	uint64_t credit;    /* stdin bytes that may still be sent */
 	bool paused, input_blocked, input_ended, has_terminal;
 };
+
+/* How an end without a result is told; *error but for its VM. The guest refused it in these words: */
+void session_error_refused(struct error *error, const char *text, bool started);
+/* It broke the protocol; or said no STARTED in time. Its VM was destroyed for that. */
+void session_error_broken(struct error *error, const char *fault);
+void session_error_overdue(struct error *error);
 
 /* The request goes into the queue, under this id, and may be finished after the call. 0, or -ENOMEM: there is
  * nothing to finish. */
