@@ -74,7 +74,7 @@ void recovery_apply(struct recovery *recovery, struct sandboxes *sandboxes, stru
 		struct error error;
 
 		taken += vm != NULL;
-		if (sandboxes_restore(sandboxes, row, vm, &error) == 0)
+		if (sandbox_restore(sandboxes, row, vm, &error) == 0)
 			continue;
 		log_error("sandbox %s is lost: %s", row->id, error.message);
 		if (vm)

@@ -32,12 +32,6 @@ void sandboxes_leave_journal(struct sandboxes *sandboxes)
 	sandboxes->config.journal = NULL;
 }
 
-int sandboxes_restore(
-	struct sandboxes *sandboxes, const struct journal_sandbox *row, struct vm *vm, struct error *error)
-{
-	return sandbox_restore(sandboxes, row, vm, error);
-}
-
 void sandboxes_add(struct sandbox *sandbox)
 {
 	struct sandboxes *all = sandbox->all;

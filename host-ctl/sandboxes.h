@@ -35,9 +35,6 @@ void sandboxes_destroy(struct sandboxes *sandboxes);
 
 /* From now on nothing is written to the journal. */
 void sandboxes_leave_journal(struct sandboxes *sandboxes);
-/* As sandbox_restore; a row that is to be removed is. */
-int sandboxes_restore(
-	struct sandboxes *sandboxes, const struct journal_sandbox *row, struct vm *vm, struct error *error);
 
 /* A new one, which is CREATING or READY; takes the spec over when it succeeds. NULL with *error set:
  * exhausted, conflict (its name is another's), or as of sandbox_create. */
