@@ -67,15 +67,13 @@ static void expect_no_attach(const struct daemon *daemon, const char *id, const 
 	expect_error_answer(&answer, status, code, message);
 }
 
-static void expect_exit(struct stream *stream, int kind, int code)
+/* The stream that a sandbox has from its start on; each later one is asked for. */
+static void use_first_stream(const struct daemon *daemon, const char *id)
 {
-	struct agent_exit ending;
+	struct answer answer;
 
-	expect(stream, AGENT_EXIT);
-	memcpy(&ending, stream->frame.payload, sizeof ending);
-	assert_int_equal(ending.kind, kind);
-	assert_int_equal(ending.code, code);
-	expect_end(stream);
+	call_sandbox(daemon, "POST", id, "/run", "{\"argv\":[\"exit\",\"0\"]}", &answer);
+	answer_finish(&answer);
 }
 
 static void test_attach_starts_it(void **state)
@@ -347,7 +345,6 @@ static void test_clients_that_leave(void **state)
 		{"boot", "cat", true},
 	};
 	struct daemon daemon;
-	struct answer answer;
 	struct command command;
 	struct stream stream;
 	char id[32], body[128];
@@ -357,8 +354,7 @@ static void test_clients_that_leave(void **state)
 		daemon_start(&daemon, cases[i].script, pool_of_one);
 		create_sandbox(&daemon, "{}", id);
 		/* The first takes the stream that is open already. */
-		call_sandbox(&daemon, "POST", id, "/run", "{\"argv\":[\"exit\",\"0\"]}", &answer);
-		answer_finish(&answer);
+		use_first_stream(&daemon, id);
 		snprintf(body, sizeof body,
 			"{\"argv\":[\"%s\"],\"on_detach\":\"kill\",\"stdin_stream\":true}", cases[i].argv);
 		create_command(&daemon, id, body, &command);
@@ -376,7 +372,6 @@ static void test_clients_that_leave(void **state)
 static void test_frames_before_it_runs(void **state)
 {
 	struct daemon daemon;
-	struct answer answer;
 	struct command command;
 	struct stream stream;
 	char id[32];
@@ -384,8 +379,7 @@ static void test_frames_before_it_runs(void **state)
 	(void)state;
 	daemon_start(&daemon, "boot later-nothing", pool_of_one);
 	create_sandbox(&daemon, "{}", id);
-	call_sandbox(&daemon, "POST", id, "/run", "{\"argv\":[\"exit\",\"0\"]}", &answer);
-	answer_finish(&answer);
+	use_first_stream(&daemon, id);
 	create_command(&daemon, id, "{\"argv\":[\"cat\"],\"stdin_stream\":true}", &command);
 	assert_int_equal(attach(&daemon, id, &command, "", &stream), 101);
 	send_frame(&stream, AGENT_KILL, NULL, 0);

@@ -16,18 +16,6 @@ static int open_stream(const struct daemon *daemon, struct stream *stream, const
 	return status;
 }
 
-static void expect_exit(struct stream *stream, int kind, int code)
-{
-	struct agent_exit ending;
-
-	expect(stream, AGENT_EXIT);
-	assert_int_equal(stream->frame.length, sizeof ending);
-	memcpy(&ending, stream->frame.payload, sizeof ending);
-	assert_int_equal(ending.kind, kind);
-	assert_int_equal(ending.code, code);
-	expect_end(stream);
-}
-
 static void test_output_and_exit(void **state)
 {
 	struct daemon daemon;

@@ -88,4 +88,17 @@ static inline void send_frame(struct stream *stream, int type, const void *paylo
 	assert_int_equal(frame_write(stream->fd, (uint8_t)type, payload, length, NULL, 0), 0);
 }
 
+/* The terminal frame, and nothing after it. */
+static inline void expect_exit(struct stream *stream, int kind, int code)
+{
+	struct agent_exit ending;
+
+	expect(stream, AGENT_EXIT);
+	assert_int_equal(stream->frame.length, sizeof ending);
+	memcpy(&ending, stream->frame.payload, sizeof ending);
+	assert_int_equal(ending.kind, kind);
+	assert_int_equal(ending.code, code);
+	expect_end(stream);
+}
+
 #endif

@@ -42,6 +42,69 @@ static void test_links_are_not_followed(void **state)
 	finish(&daemon);
 }
 
+static void make_template(const struct daemon *daemon, const char *name, const char *description)
+{
+	char path[160];
+
+	templates_path(daemon, name, path);
+	assert_int_equal(mkdir(path, 0700), 0);
+	write_text(path, "template.json", description);
+}
+
+/* They are named, are no template to run in, and can be removed. */
+static void test_damaged_descriptions_are_named(void **state)
+{
+	static const struct {
+		const char *name, *description, *reason;
+	} cases[] = {
+		{"newer", "{\"format\": 2, \"name\": \"newer\"}",
+			"template newer cannot be used: its template.json is damaged or of another version: "
+			"build it again"},
+		{"other", "{\"format\": 1, \"name\": \"tools\"}",
+			"template other cannot be used: its template.json is that of a template of another "
+			"name: name its folder so again, or build it again"},
+		{"torn", "{\"format\": 1, \"na",
+			"template torn cannot be used: its template.json is damaged or of another version: "
+			"build it again"},
+	};
+	struct daemon daemon;
+	struct answer answer;
+	json_t *list;
+
+	(void)state;
+	start_with_templates_and(&daemon, "boot", pool_of_one);
+	stop(&daemon);
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+		make_template(&daemon, cases[i].name, cases[i].description);
+	daemon_launch(&daemon, "boot", pool_of_one, true);
+	call(&daemon, "GET", "/v1/templates", NULL, &answer);
+	assert_int_equal(answer.status, 200);
+	list = json_object_get(answer.json, "templates");
+	assert_int_equal(json_array_size(list), 4);
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		const json_t *one = json_array_get(list, i + 1);
+		char path[64], body[128];
+		struct answer refusal;
+
+		assert_string_equal(json_string_value(json_object_get(one, "state")), "damaged");
+		assert_string_equal(json_string_value(json_object_get(one, "reason")), cases[i].reason);
+		assert_true(json_is_false(json_object_get(one, "loaded")));
+		snprintf(body, sizeof body, "{\"argv\":[\"echo\",\"x\"],\"template\":\"%s\"}", cases[i].name);
+		run_command(&daemon, body, &refusal);
+		assert_string_equal(error_member(&refusal, "code"), "build_failed");
+		assert_string_equal(error_member(&refusal, "message"), cases[i].reason);
+		answer_finish(&refusal);
+		snprintf(path, sizeof path, "/v1/templates/%s", cases[i].name);
+		call(&daemon, "GET", path, NULL, &refusal);
+		assert_string_equal(member(&refusal, "state"), "\"damaged\"");
+		answer_finish(&refusal);
+		remove_template(&daemon, cases[i].name, 200);
+	}
+	answer_finish(&answer);
+	daemon_stop(&daemon);
+	remove_state(&daemon);
+}
+
 static void expect_folder_refused(const char *path, uid_t owner, mode_t mode, const char *end)
 {
 	struct error error;
@@ -287,6 +350,7 @@ static void test_more_memory_than_the_host_has(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_damaged_descriptions_are_named),
 		cmocka_unit_test(test_links_are_not_followed),
 		cmocka_unit_test(test_a_state_folder_of_others_is_refused),
 		cmocka_unit_test(test_a_full_disk_is_named),

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Templates and the pool on clones of them, with a vmm that only plays. */
-#include "hostctl_fixture.h"
+#include "tests/unit/hostctl_templates_fixture.h"
 
 enum { IDS_MAX = 1024 };
 
@@ -22,12 +22,6 @@ static ino_t template_inode(const struct daemon *daemon)
 }
 
 static const char prefaulted[] = "--restore\0fd:5,memory=fd:6,working-set=fd:8";
-
-static void stop(struct daemon *daemon)
-{
-	assert_int_equal(kill(daemon->pid, SIGTERM), 0);
-	assert_int_equal(daemon_wait(daemon), 0);
-}
 
 static void test_the_pool_is_of_clones(void **state)
 {
@@ -157,80 +151,6 @@ static void test_one_that_cannot_be_loaded_is_built_again(void **state)
 	assert_true(template_inode(&daemon) != first);
 	assert_int_equal(count_clones(&daemon), 2);
 	expect_health(&daemon, 200, NULL);
-	daemon_stop(&daemon);
-	remove_state(&daemon);
-}
-
-static void make_template(const struct daemon *daemon, const char *name, const char *description)
-{
-	char path[160];
-
-	templates_path(daemon, name, path);
-	assert_int_equal(mkdir(path, 0700), 0);
-	write_text(path, "template.json", description);
-}
-
-static void remove_template(const struct daemon *daemon, const char *name, int wanted)
-{
-	char path[128];
-	struct answer answer;
-
-	snprintf(path, sizeof path, "/v1/templates/%s", name);
-	call(daemon, "DELETE", path, NULL, &answer);
-	assert_int_equal(answer.status, wanted);
-	answer_finish(&answer);
-}
-
-/* They are named, are no template to run in, and can be removed. */
-static void test_damaged_descriptions_are_named(void **state)
-{
-	static const struct {
-		const char *name, *description, *reason;
-	} cases[] = {
-		{"newer", "{\"format\": 2, \"name\": \"newer\"}",
-			"template newer cannot be used: its template.json is damaged or of another version: "
-			"build it again"},
-		{"other", "{\"format\": 1, \"name\": \"tools\"}",
-			"template other cannot be used: its template.json is that of a template of another "
-			"name: name its folder so again, or build it again"},
-		{"torn", "{\"format\": 1, \"na",
-			"template torn cannot be used: its template.json is damaged or of another version: "
-			"build it again"},
-	};
-	struct daemon daemon;
-	struct answer answer;
-	json_t *list;
-
-	(void)state;
-	start_with_templates(&daemon, "boot");
-	stop(&daemon);
-	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-		make_template(&daemon, cases[i].name, cases[i].description);
-	daemon_launch(&daemon, "boot", pool_of_two, true);
-	call(&daemon, "GET", "/v1/templates", NULL, &answer);
-	assert_int_equal(answer.status, 200);
-	list = json_object_get(answer.json, "templates");
-	assert_int_equal(json_array_size(list), 4);
-	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-		const json_t *one = json_array_get(list, i + 1);
-		char path[64], body[128];
-		struct answer refusal;
-
-		assert_string_equal(json_string_value(json_object_get(one, "state")), "damaged");
-		assert_string_equal(json_string_value(json_object_get(one, "reason")), cases[i].reason);
-		assert_true(json_is_false(json_object_get(one, "loaded")));
-		snprintf(body, sizeof body, "{\"argv\":[\"echo\",\"x\"],\"template\":\"%s\"}", cases[i].name);
-		run_command(&daemon, body, &refusal);
-		assert_string_equal(error_member(&refusal, "code"), "build_failed");
-		assert_string_equal(error_member(&refusal, "message"), cases[i].reason);
-		answer_finish(&refusal);
-		snprintf(path, sizeof path, "/v1/templates/%s", cases[i].name);
-		call(&daemon, "GET", path, NULL, &refusal);
-		assert_string_equal(member(&refusal, "state"), "\"damaged\"");
-		answer_finish(&refusal);
-		remove_template(&daemon, cases[i].name, 200);
-	}
-	answer_finish(&answer);
 	daemon_stop(&daemon);
 	remove_state(&daemon);
 }
@@ -620,7 +540,6 @@ int main(void)
 		cmocka_unit_test(test_clones_get_the_working_set_that_was_recorded),
 		cmocka_unit_test(test_a_template_is_built_again_when_its_inputs_changed),
 		cmocka_unit_test(test_one_that_cannot_be_loaded_is_built_again),
-		cmocka_unit_test(test_damaged_descriptions_are_named),
 		cmocka_unit_test(test_a_failed_build_leaves_nothing_and_the_pool_boots),
 		cmocka_unit_test(test_a_daemon_killed_during_a_build_leaves_nothing_for_long),
 		cmocka_unit_test(test_a_stop_during_a_build_leaves_nothing),

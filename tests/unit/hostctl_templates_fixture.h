@@ -28,6 +28,17 @@ static inline void stop(struct daemon *daemon)
 	assert_int_equal(daemon_wait(daemon), 0);
 }
 
+static inline void remove_template(const struct daemon *daemon, const char *name, int wanted)
+{
+	char path[128];
+	struct answer answer;
+
+	snprintf(path, sizeof path, "/v1/templates/%s", name);
+	call(daemon, "DELETE", path, NULL, &answer);
+	assert_int_equal(answer.status, wanted);
+	answer_finish(&answer);
+}
+
 /* Built by one daemon, and on the disk of the next, which this starts. */
 static inline void start_with_stored(struct daemon *daemon, char *const *options)
 {
