@@ -28,3 +28,22 @@ $(PROBE): tests/e2e/probe_guest.c
 		-Wl,-z,text -Wl,-z,noexecstack -s -o $@ $(MUSL_LIB)/rcrt1.o $(MUSL_LIB)/crti.o $< $(MUSL_LIB)/crtn.o
 LINT_SRCS += tests/e2e/probe_guest.c
 CHECK_NEEDS += $(PROBE)
+
+# The programs with leaks that the suite `growth` has to find (tests/e2e/leaks/leak.h).
+LEAKY := $(BUILD)/e2e/leaky
+LINT_SRCS += $(addprefix tests/e2e/leaks/,daemon.c vmm.c guest.c)
+$(LEAKY)/host-ctl: $(BUILD)/host/tests/e2e/leaks/daemon.o $(HOST_CTL_OBJS)
+	@mkdir -p $(@D)
+	@echo "  LD $@"
+	@$(CC) -Wl,--wrap=command_create -o $@ $^ -lmicrohttpd -ljansson -lhttp_parser -lsqlite3
+$(LEAKY)/vmm: $(BUILD)/musl/tests/e2e/leaks/vmm.o $(VMM_OBJS)
+	@mkdir -p $(@D)
+	@echo "  LD $@"
+	@$(MUSL_CC) $(MUSL_LDFLAGS) -Wl,--wrap=vsock_connect -s -o $@ $^ $(LIBFDT_A)
+$(LEAKY)/guest-init: $(BUILD)/musl/tests/e2e/leaks/guest.o $(GUEST_INIT_OBJS)
+	@mkdir -p $(@D)
+	@echo "  LD $@"
+	@$(MUSL_CC) $(MUSL_LDFLAGS) -Wl,--wrap=session_start -s -o $@ $^
+$(LEAKY)/initramfs.cpio: rootfs/build-initramfs $(ROOTFS_DEPS) $(LEAKY)/guest-init
+	@rootfs/build-initramfs $@ $(LEAKY)/guest-init && touch $@
+CHECK_NEEDS += $(LEAKY)/host-ctl $(LEAKY)/vmm $(LEAKY)/initramfs.cpio
