@@ -235,15 +235,56 @@ void api_sandbox_resume(struct api *api, struct http_request *request)
 	ask(api, request, SANDBOX_RESUME, OPERATION_RESUME, NULL);
 }
 
-/* Neither is legal in any state (sandbox_state.c): no operation comes of it. */
+/* Without a body nothing is discarded. 0, or -1 with *error set. */
+static int parse_discard(const struct http_request *request, bool *discard, struct error *error)
+{
+	static const char *const fields[] = {"discard_files", NULL};
+	json_t *body = request->body_length ? api_body_parse(request, fields, error) : json_object();
+	const json_t *given = json_object_get(body, fields[0]);
+
+	*discard = json_is_true(given);
+	if (!body)
+		return -1;
+	if (given && !json_is_boolean(given)) {
+		json_decref(body);
+		return error_set(error, ERROR_INVALID, "discard_files is not true or false");
+	}
+	json_decref(body);
+	return 0;
+}
+
+/* Nothing is lost that nobody has spoken of. */
+static int check_stop(const struct sandbox *sandbox, bool discard, struct error *error)
+{
+	enum sandbox_state next;
+
+	if (sandbox_state_apply(sandbox->state, SANDBOX_STOP, sandbox->id, &next, error))
+		return -1;
+	if (discard || next == sandbox->state)
+		return 0;
+	return error_set(error, ERROR_CONFLICT,
+		"sandbox %s has its files in its memory, and would lose them: stop it with "
+		"\"discard_files\": true "
+		"(host-ctl stop --discard-files), or pause it",
+		sandbox->id);
+}
+
 void api_sandbox_stop(struct api *api, struct http_request *request)
 {
-	ask(api, request, SANDBOX_STOP, OPERATION_PAUSE, NULL);
+	struct sandbox *sandbox;
+	struct error error;
+	bool discard;
+
+	if (parse_discard(request, &discard, &error) || !(sandbox = api_find_sandbox(api, request, &error)) ||
+		check_stop(sandbox, discard, &error))
+		refuse(request, &error);
+	else
+		ask(api, request, SANDBOX_STOP, OPERATION_STOP, "it was stopped, and its files are gone");
 }
 
 void api_sandbox_start(struct api *api, struct http_request *request)
 {
-	ask(api, request, SANDBOX_START, OPERATION_RESUME, NULL);
+	ask(api, request, SANDBOX_START, OPERATION_START, NULL);
 }
 
 void api_operation_get(struct api *api, struct http_request *request)

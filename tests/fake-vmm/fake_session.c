@@ -254,6 +254,27 @@ static void split_line(char *line, char *command, size_t size, char **rest, uint
 	*rest = line + length + (line[length] != '\0');
 }
 
+/* A stream of the daemon's for control: the guest is told to shut down, and does. */
+static _Noreturn void serve_control(struct fake *fake, struct frame_reader *reader)
+{
+	struct agent_shutdown order;
+	struct frame frame;
+
+	fake_read_frame(fake->session, reader, &frame);
+	if (frame.type != AGENT_SHUTDOWN || frame.length != sizeof order)
+		fake_fail("no proper SHUTDOWN");
+	memcpy(&order, frame.payload, sizeof order);
+	if (!order.grace_ms || order.grace_ms > AGENT_SHUTDOWN_GRACE_MAX_MS || order.reserved)
+		fake_fail("a SHUTDOWN without sense");
+	if (fake_told(fake, "shutdown-nothing"))
+		pause();
+	if (fake_told_number(fake, "shutdown-late:") > 0)
+		fake_pause_ms(fake_told_number(fake, "shutdown-late:"));
+	if (fake_told(fake, "shutdown-panic"))
+		fake_end(fake, VMM_END_PANIC, "while it shut down");
+	fake_end(fake, VMM_END_POWEROFF, "");
+}
+
 void fake_serve_session(struct fake *fake)
 {
 	struct agent_new_view view;
@@ -266,6 +287,8 @@ void fake_serve_session(struct fake *fake)
 	if (frame_reader_init(&reader, AGENT_FRAME_MAX))
 		fake_fail("memory");
 	fake_read_frame(fake->session, &reader, &frame);
+	if (frame.type == AGENT_CONTROL)
+		serve_control(fake, &reader);
 	if (frame.type != AGENT_NEW || frame_parse_new(&frame, &view, &why))
 		fake_fail("no proper NEW");
 	fake->id = view.fixed.session;

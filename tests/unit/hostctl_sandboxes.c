@@ -86,18 +86,6 @@ static void test_the_receipt(void **state)
 	daemon_stop(&daemon);
 }
 
-static void ask(const struct daemon *daemon, const char *id, const char *verb, const char *wanted)
-{
-	struct answer answer;
-	char rest[64];
-
-	snprintf(rest, sizeof rest, "/%s", verb);
-	call_sandbox(daemon, "POST", id, rest, NULL, &answer);
-	assert_int_equal(answer.status, 200);
-	assert_string_equal(json_string_value(json_object_get(answer.json, "state")), wanted);
-	answer_finish(&answer);
-}
-
 static void test_pause_and_resume(void **state)
 {
 	struct daemon daemon;
@@ -106,52 +94,17 @@ static void test_pause_and_resume(void **state)
 	(void)state;
 	daemon_start(&daemon, "boot", pool_of_one);
 	create_sandbox(&daemon, "{}", id);
-	ask(&daemon, id, "resume", "ready");
+	ask_sandbox(&daemon, id, "resume", "ready");
 	for (int i = 0; i < 3; i++) {
-		ask(&daemon, id, "pause", "paused");
-		ask(&daemon, id, "pause", "paused");
-		ask(&daemon, id, "resume", "ready");
+		ask_sandbox(&daemon, id, "pause", "paused");
+		ask_sandbox(&daemon, id, "pause", "paused");
+		ask_sandbox(&daemon, id, "resume", "ready");
 	}
-	snprintf(message, sizeof message,
-		"sandbox %s cannot be stopped: its files are in its memory, and would be lost; pause it, or "
-		"delete it",
-		id);
-	expect_refusal_of(&daemon, "POST", id, "/stop", NULL, 409, "conflict", message);
-	ask(&daemon, id, "pause", "paused");
+	ask_sandbox(&daemon, id, "pause", "paused");
 	delete_sandbox(&daemon, id);
 	snprintf(message, sizeof message, "sandbox %s is gone, and cannot be paused", id);
 	expect_refusal_of(&daemon, "POST", id, "/pause", NULL, 409, "conflict", message);
 	daemon_stop(&daemon);
-}
-
-/* The error of an operation that is over, or null. */
-static void await_operation(const struct daemon *daemon, struct answer *created, const char *kind,
-	const char *wanted, char id[32], char code[64])
-{
-	const json_t *operation = json_object_get(created->json, "operation");
-	char path[SANDBOX_PATH_MAX];
-	struct answer answer;
-	const char *now = "";
-
-	assert_int_equal(created->status, 202);
-	assert_string_equal(json_string_value(json_object_get(operation, "kind")), kind);
-	snprintf(id, 32, "%s", json_string_value(json_object_get(operation, "sandbox")));
-	snprintf(path, sizeof path, "/v1/operations/%s", json_string_value(json_object_get(operation, "id")));
-	answer_finish(created);
-	for (int waited = 0; waited < WAIT_MS; waited += POLL_MS) {
-		call(daemon, "GET", path, NULL, &answer);
-		assert_int_equal(answer.status, 200);
-		operation = json_object_get(answer.json, "operation");
-		now = json_string_value(json_object_get(operation, "state"));
-		if (strcmp(now, "running") != 0)
-			break;
-		answer_finish(&answer);
-		sleep_ms(POLL_MS);
-	}
-	assert_string_equal(now, wanted);
-	now = json_string_value(json_object_get(json_object_get(operation, "error"), "code"));
-	snprintf(code, 64, "%s", now ? now : "none");
-	answer_finish(&answer);
 }
 
 static void test_operations(void **state)
@@ -266,7 +219,7 @@ static void test_ttl_and_idle(void **state)
 	await_state(&daemon, killed, "gone");
 	expect_reason(&daemon, killed, "it was idle for idle.after_ms");
 	await_state(&daemon, paused, "paused");
-	ask(&daemon, paused, "resume", "ready");
+	ask_sandbox(&daemon, paused, "resume", "ready");
 	await_state(&daemon, paused, "paused");
 	daemon_stop(&daemon);
 }
@@ -304,7 +257,7 @@ static void test_vms_that_fail(void **state)
 	}
 	daemon_start(&daemon, "boot resume-refused", pool_of_one);
 	create_sandbox(&daemon, "{}", id);
-	ask(&daemon, id, "pause", "paused");
+	ask_sandbox(&daemon, id, "pause", "paused");
 	call_sandbox(&daemon, "POST", id, "/resume", NULL, &answer);
 	assert_string_equal(error_member(&answer, "code"), "internal");
 	answer_finish(&answer);
