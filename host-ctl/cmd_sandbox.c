@@ -23,6 +23,7 @@ const char create_usage[] =
 	"  --idle-pause TIME    it is paused then\n"
 	"  --memory SIZE        of the host, the vmm included; at least 96M (the template's)\n"
 	"  --cpu N              hundredths of a processor, 5 or more (the template's)\n"
+	"  --pids N             processes and threads of each of its commands (no limit)\n"
 	"  --json               the sandbox, or the error, as a JSON object\n"
 	"  --socket PATH        the daemon's socket ($TINDERBOX_SOCKET, " CLIENT_SOCKET_DEFAULT ")\n";
 const char ls_usage[] =
@@ -47,6 +48,7 @@ enum {
 	OPT_IDLE_PAUSE,
 	OPT_MEMORY,
 	OPT_CPU,
+	OPT_PIDS,
 	OPT_JSON,
 	OPT_SOCKET,
 	OPT_HELP,
@@ -63,6 +65,7 @@ static const struct cli_option create_options[OPT_COUNT] = {
 	[OPT_IDLE_PAUSE] = {.name = "idle-pause", .has_value = true},
 	[OPT_MEMORY] = {.name = "memory", .has_value = true},
 	[OPT_CPU] = {.name = "cpu", .has_value = true},
+	[OPT_PIDS] = {.name = "pids", .has_value = true},
 	[OPT_JSON] = {.name = "json"},
 	[OPT_SOCKET] = {.name = "socket", .has_value = true},
 	[OPT_HELP] = {.name = "help", .letter = 'h'},
@@ -127,11 +130,12 @@ static int set_idle(struct order *order, const char *action, const char *value)
 	return set_time(order, idle, "after_ms", value);
 }
 
+/* The daemon knows the bounds. */
 static int set_number(struct order *order, const char *field, const char *value, bool is_size)
 {
 	uint64_t number;
-	int status = is_size ? parse_size(value, 1, INT64_MAX, &number)
-			     : parse_u64(value, 1, SANDBOX_CPU_MAX, &number);
+	int status =
+		is_size ? parse_size(value, 1, INT64_MAX, &number) : parse_u64(value, 1, INT64_MAX, &number);
 
 	if (status < 0)
 		return refuse(order,
@@ -160,6 +164,8 @@ static int set_option(struct order *order, int option, const char *value)
 		return set_number(order, "memory_max", value, true);
 	case OPT_CPU:
 		return set_number(order, "cpu_max", value, false);
+	case OPT_PIDS:
+		return set_number(order, "pids_max", value, false);
 	case OPT_JSON:
 		order->json = true;
 		return 0;

@@ -76,7 +76,10 @@ static int parse(struct command *command, json_t *body, size_t length, struct er
 		return -1;
 	if (add_env(command->sandbox, body))
 		return error_set(error, ERROR_INTERNAL, "out of memory for the command");
-	return run_request_take(&command->request, body, length + SANDBOX_ENV_BYTES, RUN_COMMAND, error);
+	if (run_request_take(&command->request, body, length + SANDBOX_ENV_BYTES, RUN_COMMAND, error))
+		return -1;
+	run_request_limit_pids(&command->request, command->sandbox->spec.pids_max);
+	return 0;
 }
 
 /* What it does not need is given back: it may wait for long. */

@@ -370,6 +370,16 @@ int run_request_parse(
 	return status;
 }
 
+void run_request_limit_pids(struct run_request *request, uint32_t pids_max)
+{
+	struct agent_new fixed;
+
+	memcpy(&fixed, request->payload, sizeof fixed);
+	if (pids_max && (!fixed.pids_max || fixed.pids_max > pids_max))
+		fixed.pids_max = pids_max;
+	memcpy(request->payload, &fixed, sizeof fixed);
+}
+
 void run_request_finish(struct run_request *request)
 {
 	free(request->payload);

@@ -98,6 +98,39 @@ static void test_ends_of_a_command(void **state)
 	daemon_stop(&daemon);
 }
 
+/* The sandbox's limit of processes is that of each command, unless that has a smaller one. */
+static void test_limits(void **state)
+{
+	static const struct {
+		const char *sandbox, *command, *given;
+	} cases[] = {
+		{"{}", "{\"argv\":[\"limits\"]}", "0 0\n"},
+		{"{}", "{\"argv\":[\"limits\"],\"pids_max\":7}", "0 7\n"},
+		{"{\"pids_max\":40}", "{\"argv\":[\"limits\"]}", "0 40\n"},
+		{"{\"pids_max\":40}", "{\"argv\":[\"limits\"],\"pids_max\":39,\"memory_max\":65536}",
+			"65536 39\n"},
+		{"{\"pids_max\":40}", "{\"argv\":[\"limits\"],\"pids_max\":41}", "0 40\n"},
+	};
+	struct daemon daemon;
+	struct answer answer;
+	char id[32];
+
+	(void)state;
+	daemon_start(&daemon, "boot", pool_of_one);
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		const json_t *output;
+
+		create_sandbox(&daemon, cases[i].sandbox, id);
+		run_in(&daemon, id, cases[i].command, &answer);
+		assert_int_equal(answer.status, 200);
+		output = json_object_get(answer.json, "stdout");
+		assert_string_equal(json_string_value(json_object_get(output, "data")), cases[i].given);
+		answer_finish(&answer);
+		delete_sandbox(&daemon, id);
+	}
+	daemon_stop(&daemon);
+}
+
 /* Each ends the sandbox, with the reason; the command is told what it is told in a run. */
 static void test_guests_that_misbehave(void **state)
 {
@@ -507,3 +540,4 @@ int main(void)
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
+		cmocka_unit_test(test_limits),

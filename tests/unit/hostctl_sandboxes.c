@@ -9,7 +9,7 @@ static void test_create_get_list_delete(void **state)
 	static const char body[] =
 		"{\"name\":\"web\",\"metadata\":{\"owner\":\"ann\"},\"env\":{\"A\":\"secret\"},"
 		"\"ttl_ms\":60000,\"idle\":{\"after_ms\":50000,\"action\":\"pause\"},"
-		"\"memory_max\":134217728,\"cpu_max\":50}";
+		"\"memory_max\":134217728,\"cpu_max\":50,\"pids_max\":40}";
 	struct daemon daemon;
 	struct answer answer;
 	char first[32], second[32], path[SANDBOX_PATH_MAX];
@@ -27,6 +27,7 @@ static void test_create_get_list_delete(void **state)
 	assert_string_equal(member(&answer, "template"), "\"base\"");
 	assert_string_equal(member(&answer, "memory_max"), "134217728");
 	assert_string_equal(member(&answer, "cpu_max"), "50");
+	assert_string_equal(member(&answer, "pids_max"), "40");
 	assert_string_equal(member(&answer, "reason"), "null");
 	assert_string_equal(member(&answer, "receipt"), "null");
 	assert_int_equal(json_integer_value(json_object_get(answer.json, "expires_ms")),
@@ -173,6 +174,9 @@ static void test_bodies_that_are_refused(void **state)
 		{"{\"memory_max\":4096}", 400,
 			"memory_max is not a whole number from 100663296 to 9223372036854775807"},
 		{"{\"cpu_max\":1}", 400, "cpu_max is not a whole number from 5 to 10000"},
+		{"{\"pids_max\":0}", 400, "pids_max is not a whole number from 1 to 4194304"},
+		{"{\"pids_max\":4194305}", 400, "pids_max is not a whole number from 1 to 4194304"},
+		{"{\"pids_max\":\"40\"}", 400, "pids_max is not a whole number from 1 to 4194304"},
 	};
 	struct daemon daemon;
 	struct answer answer;
