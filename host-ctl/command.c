@@ -2,6 +2,7 @@
 #include "host-ctl/command.h"
 #include "common/io.h"
 #include "common/log.h"
+#include "host-ctl/api_body.h"
 #include "host-ctl/clock.h"
 #include "host-ctl/command_private.h"
 #include "host-ctl/commands.h"
@@ -70,9 +71,19 @@ static int parse_detach(const json_t *body, bool *keep, struct error *error)
 }
 
 static int parse(struct command *command, json_t *body, size_t length, struct error *error)
+static int parse_output(json_t *body, unsigned int *maximum, struct error *error)
+{
+	*maximum = 0;
+	if (!json_object_get(body, "output_max"))
+		return 0;
+	return api_body_number(
+		body, "output_max", COMMAND_OUTPUT_MIN, RUN_OUTPUT_HEAD + RUN_OUTPUT_TAIL, maximum, error);
+}
+
 {
 	if (parse_detach(body, &command->keep, error) ||
-		parse_bool(body, "wake", true, &command->wakes, error))
+		parse_bool(body, "wake", true, &command->wakes, error) ||
+		parse_output(body, &command->output_max, error))
 		return -1;
 	if (add_env(command->sandbox, body))
 		return error_set(error, ERROR_INTERNAL, "out of memory for the command");
@@ -203,6 +214,8 @@ void command_end(struct command *command, const struct run_result *result)
 	fill_times(command, &command->result);
 	release(command);
 	command->state = COMMAND_ENDED;
+	if (!command->holders)
+		commands_trim(command);
 	command->ended_ms = now_ms();
 	log_end(command);
 	run_result_count(&command->result, command->sandbox->all->config.metrics);
@@ -306,7 +319,9 @@ void command_hold(struct command *command)
 
 void command_drop(struct command *command)
 {
-	command->holders--;
+	/* Whoever read it may not have had all until now. */
+	if (--command->holders == 0 && command->state == COMMAND_ENDED)
+		commands_trim(command);
 	sandbox_release(command->sandbox);
 }
 

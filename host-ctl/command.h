@@ -28,7 +28,8 @@ enum {
 	COMMAND_ID_MAX = 24, /* "cmd-" and 16 hexadecimal digits */
 	COMMAND_LAG_MAX = 256 * 1024,
 	COMMAND_KILL_MS = 2000,
-	COMMAND_LOST_MS = 2500, /* for the vmm to end, so that its reason is known */
+	COMMAND_LOST_MS = 2500,	   /* for the vmm to end, so that its reason is known */
+	COMMAND_OUTPUT_MIN = 4096, /* of each stream, that may be asked to be held */
 };
 
 enum command_state {
@@ -98,7 +99,9 @@ struct command {
 	uint32_t pid;		  /* in the guest */
 	uint64_t input;		  /* bytes of stdin that were taken */
 	struct run_output output[2];
-	struct command_reader *reader;		      /* NULL: nobody is attached */
+	unsigned int output_max;       /* bytes of each that are held when it has ended; 0: all that were */
+	struct command_reader *reader; /* NULL: nobody is attached */
+	struct command_waiter *waiters;
 	unsigned int holders;			      /* of command_hold */
 	struct run_result result;		      /* of ENDED */
 	uint64_t created_ms, started_ms, ended_ms;    /* CLOCK_REALTIME; 0: not yet */

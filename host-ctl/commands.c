@@ -98,6 +98,18 @@ static uint64_t held(const struct command *command)
 }
 
 void commands_remove(struct command *command)
+void commands_trim(struct command *command)
+{
+	uint64_t before = held(command);
+
+	if (!command->output_max)
+		return;
+	run_output_trim(&command->output[0], command->output_max);
+	run_output_trim(&command->output[1], command->output_max);
+	if (command->state == COMMAND_ENDED)
+		command->sandbox->all->output_bytes -= before - held(command);
+}
+
 {
 	struct sandbox *sandbox = command->sandbox;
 

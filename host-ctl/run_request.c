@@ -20,7 +20,7 @@ static const char *const fields[] = {"argv", "argv_b64", "env", "env_b64", "cwd"
 	"stdin_b64", "stdin_stream", "timeout_ms", "memory_max", "pids_max", "template", NULL};
 static const char *const command_fields[] = {"argv", "argv_b64", "env", "env_b64", "cwd", "user", "stdin",
 	"stdin_b64", "stdin_stream", "timeout_ms", "memory_max", "pids_max", "tty", "on_detach", "wake",
-	NULL};
+	"output_max", NULL};
 static const char *const tty_fields[] = {"rows", "cols", NULL};
 
 static int refuse_both(struct parser *parser, const char *one, const char *other)

@@ -408,6 +408,80 @@ static void test_kill_signal_stdin_output(void **state)
 	daemon_stop(&daemon);
 }
 
+static void expect_bytes_at(const struct daemon *daemon, const char *id, const char *command, long offset,
+	const char *start, long next)
+{
+	struct answer answer;
+	char rest[64];
+
+	snprintf(rest, sizeof rest, "/output?offset=%ld", offset);
+	call_command(daemon, "GET", id, command, rest, NULL, &answer);
+	assert_int_equal(answer.status, 200);
+	assert_memory_equal(json_string_value(json_object_get(answer.json, "data")), start, strlen(start));
+	assert_int_equal(json_integer_value(json_object_get(answer.json, "next_offset")), next);
+	answer_finish(&answer);
+}
+
+/* Until whoever read it is gone, it is whole. */
+static void await_held(const struct daemon *daemon, const char *id, const char *command, json_int_t wanted)
+{
+	json_int_t held = -1;
+
+	for (int waited = 0; waited < WAIT_MS && held != wanted; waited += POLL_MS) {
+		struct answer answer;
+
+		call_command(daemon, "GET", id, command, "", NULL, &answer);
+		held = json_integer_value(json_object_get(json_object_get(answer.json, "stdout"), "held"));
+		answer_finish(&answer);
+		sleep_ms(held == wanted ? 0 : POLL_MS);
+	}
+	assert_int_equal(held, wanted);
+}
+
+/* All of it is handed over; what is kept of it is less. */
+static void test_less_output_is_kept(void **state)
+{
+	enum { WRITTEN = 2000000 };
+	static const char body[] = "{\"argv\":[\"flood\",\"2000000\"],\"output_max\":4096}";
+	struct daemon daemon;
+	struct stream stream;
+	struct answer answer;
+	const json_t *output;
+	char id[32], command[32], path[SANDBOX_PATH_MAX], head[2048];
+	uint64_t got = 0;
+
+	(void)state;
+	daemon_start(&daemon, "boot", pool_of_one);
+	create_sandbox(&daemon, "{}", id);
+	run_in(&daemon, id, body, &answer);
+	output = json_object_get(answer.json, "stdout");
+	assert_int_equal(json_string_length(json_object_get(output, "data")), 4096);
+	assert_int_equal(json_integer_value(json_object_get(output, "bytes")), WRITTEN);
+	assert_int_equal(json_integer_value(json_object_get(output, "dropped")), WRITTEN - 4096);
+	assert_int_equal(json_integer_value(json_object_get(output, "head_bytes")), 2048);
+	answer_finish(&answer);
+
+	snprintf(path, sizeof path, "/v1/sandboxes/%s/run", id);
+	assert_int_equal(open_stream_at(&daemon, &stream, path, body, head), 101);
+	snprintf(command, sizeof command, "%.20s",
+		strstr(head, "Tinderbox-Command: ") + strlen("Tinderbox-Command: "));
+	expect(&stream, AGENT_STARTED);
+	while (got < WRITTEN) {
+		expect(&stream, AGENT_STDOUT);
+		got += stream.frame.length - sizeof(struct agent_output);
+	}
+	assert_int_equal(got, WRITTEN);
+	expect_exit(&stream, AGENT_EXITED, 0);
+	await_held(&daemon, id, command, 4096);
+	expect_bytes_at(&daemon, id, command, 0, "abcdef", 2048);
+	/* The pattern of a chunk of the fake's begins anew with each. */
+	expect_bytes_at(&daemon, id, command, WRITTEN - 2048, "", WRITTEN);
+	snprintf(path, sizeof path, "/commands/%s/output?offset=2048", command);
+	expect_refusal_of(&daemon, "GET", id, path, NULL, 409, "conflict",
+		"output at offset 2048 is no longer held: all from 1997952 on is");
+	daemon_stop(&daemon);
+}
+
 /* Output and result outlive the sandbox. */
 static void test_output_of_a_deleted_sandbox(void **state)
 {
@@ -445,6 +519,10 @@ static void test_requests_that_are_refused(void **state)
 		{"{\"argv\":[\"x\"],\"wake\":1}", "wake is not true or false"},
 		{"{\"argv\":[\"x\"],\"on_detach\":\"stop\"}", "on_detach is not \"keep\" or \"kill\""},
 		{"{\"argv\":[\"x\"],\"env\":[]}", "env is not an object of strings"},
+		{"{\"argv\":[\"x\"],\"output_max\":4095}",
+			"output_max is not a whole number from 4096 to 1048576"},
+		{"{\"argv\":[\"x\"],\"output_max\":1048577}",
+			"output_max is not a whole number from 4096 to 1048576"},
 		{"{\"argv\":[\"x\"],\"stdin_stream\":true}",
 			"stdin_stream needs the upgraded form (Upgrade: tinderbox-frames)"},
 	};
@@ -533,6 +611,7 @@ int main(void)
 		cmocka_unit_test(test_clients_that_leave),
 		cmocka_unit_test(test_kill_signal_stdin_output),
 		cmocka_unit_test(test_output_of_a_deleted_sandbox),
+		cmocka_unit_test(test_less_output_is_kept),
 		cmocka_unit_test(test_requests_that_are_refused),
 		cmocka_unit_test(test_bounds),
 		cmocka_unit_test(test_bounds_of_all),
