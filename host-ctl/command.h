@@ -73,6 +73,13 @@ struct command_reader_events {
 	void (*replaced)(void *context);
 };
 
+/* Who waits for more output, or the end: told of it from within, as often as there is any, until
+ * command_leave. In its owner's memory. */
+struct command_waiter {
+	struct command_waiter *next, **link; /* link NULL: it waits for nothing */
+	void (*news)(struct command_waiter *waiter);
+};
+
 struct command {
 	struct command *next, *previous; /* in its sandbox */
 	struct sandbox *sandbox;
@@ -125,6 +132,9 @@ void command_detach(struct command *command, const struct command_reader *reader
 /* Its memory stays, and so does its sandbox's, until as many calls of command_drop. */
 void command_hold(struct command *command);
 void command_drop(struct command *command);
+void command_wait(struct command *command, struct command_waiter *waiter);
+/* Takes one that waits for nothing. */
+void command_leave(struct command_waiter *waiter);
 /* The reader has room again. */
 void command_read_on(struct command *command);
 /* STARTED for one who attaches late: what has been taken of stdin, and how much more is. */

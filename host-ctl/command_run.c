@@ -110,6 +110,7 @@ static void settled(void *context)
 {
 	struct command *command = context;
 
+	command_tell(command);
 	if (command->reader)
 		command->reader->events->settled(command->reader->context);
 }

@@ -36,7 +36,8 @@ json_t *commands_to_json(const struct sandbox *sandbox)
 
 static bool is_stale(const struct command *command)
 {
-	return command->state == COMMAND_CREATED && clock_now() > command->token.expires_ns;
+	return command->state == COMMAND_CREATED && !command->holders &&
+	       clock_now() > command->token.expires_ns;
 }
 
 /* Of one sandbox, one that gives way; NULL: none does. */
@@ -97,7 +98,6 @@ static uint64_t held(const struct command *command)
 	return command->output[0].capacity + command->output[1].capacity;
 }
 
-void commands_remove(struct command *command)
 void commands_trim(struct command *command)
 {
 	uint64_t before = held(command);
@@ -110,6 +110,7 @@ void commands_trim(struct command *command)
 		command->sandbox->all->output_bytes -= before - held(command);
 }
 
+void commands_remove(struct command *command)
 {
 	struct sandbox *sandbox = command->sandbox;
 

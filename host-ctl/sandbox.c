@@ -134,6 +134,8 @@ static void notify(struct sandbox *sandbox)
 {
 	struct sandbox_watcher *left = NULL, *watcher;
 
+	/* Whoever is told may answer a client, whose next request may want its place (sandboxes_new). */
+	sandbox->users++;
 	while ((watcher = sandbox->watchers)) {
 		sandbox_unwatch(watcher);
 		link_watcher(&left, watcher);
@@ -143,6 +145,7 @@ static void notify(struct sandbox *sandbox)
 		link_watcher(&sandbox->watchers, watcher);
 		watcher->changed(watcher, sandbox);
 	}
+	sandbox->users--;
 }
 
 /* --- the one place where its state changes --- */

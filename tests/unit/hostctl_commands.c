@@ -408,6 +408,84 @@ static void test_kill_signal_stdin_output(void **state)
 	daemon_stop(&daemon);
 }
 
+static int ask_for_output(const struct daemon *daemon, const char *id, const char *command, const char *query)
+{
+	char path[SANDBOX_PATH_MAX];
+	int fd = client_open(daemon);
+
+	snprintf(path, sizeof path, "/v1/sandboxes/%s/commands/%s/output?wait=true%s", id, command, query);
+	client_request(fd, "GET", path, "", NULL);
+	return fd;
+}
+
+static void expect_body(int fd, const char *body)
+{
+	struct answer answer;
+
+	client_answer(fd, &answer);
+	assert_int_equal(answer.status, 200);
+	assert_string_equal(answer.body, body);
+	answer_finish(&answer);
+	close(fd);
+}
+
+/* Until there is some, or there will be none; beside who is attached. */
+static void test_waiting_for_output(void **state)
+{
+	static const char cat[] = "{\"argv\":[\"cat\"],\"stdin_stream\":true,\"on_detach\":\"keep\"}";
+	struct daemon daemon;
+	struct answer answer;
+	struct stream stream;
+	char id[32], command[32], path[SANDBOX_PATH_MAX], head[2048];
+	int first, second, left, other;
+
+	(void)state;
+	daemon_start(&daemon, "boot", pool_of_one);
+	create_sandbox(&daemon, "{}", id);
+	snprintf(path, sizeof path, "/v1/sandboxes/%s/run", id);
+	assert_int_equal(open_stream_at(&daemon, &stream, path, cat, head), 101);
+	snprintf(command, sizeof command, "%.20s",
+		strstr(head, "Tinderbox-Command: ") + strlen("Tinderbox-Command: "));
+	expect(&stream, AGENT_STARTED);
+	first = ask_for_output(&daemon, id, command, "");
+	left = ask_for_output(&daemon, id, command, "");
+	other = ask_for_output(&daemon, id, command, "&stream=stderr");
+	assert_int_equal(metric(&daemon, "tinderbox_commands_running "), 1);
+	close(left);
+	send_frame(&stream, AGENT_STDIN, "abc", 3);
+	expect_output(&stream, AGENT_STDOUT, 0, "abc");
+	expect_body(first, "{\"data\":\"abc\",\"offset\":0,\"next_offset\":3,\"bytes\":3,\"ended\":false}\n");
+	expect_body(ask_for_output(&daemon, id, command, "&offset=1"),
+		"{\"data\":\"bc\",\"offset\":1,\"next_offset\":3,\"bytes\":3,\"ended\":false}\n");
+	second = ask_for_output(&daemon, id, command, "&offset=3");
+	call_command(&daemon, "DELETE", id, command, "", NULL, &answer);
+	assert_int_equal(answer.status, 409);
+	answer_finish(&answer);
+	send_frame(&stream, AGENT_STDIN_EOF, NULL, 0);
+	/* What came on stdout was no news of stderr. */
+	expect_body(other, "{\"data\":\"\",\"offset\":0,\"next_offset\":0,\"bytes\":0,\"ended\":true}\n");
+	expect_body(second, "{\"data\":\"\",\"offset\":3,\"next_offset\":3,\"bytes\":3,\"ended\":true}\n");
+	expect_body(ask_for_output(&daemon, id, command, "&offset=3"),
+		"{\"data\":\"\",\"offset\":3,\"next_offset\":3,\"bytes\":3,\"ended\":true}\n");
+	close_stream(&stream);
+	call_command(&daemon, "GET", id, command, "/output?wait=1", NULL, &answer);
+	expect_error_answer(&answer, 400, "invalid", "wait is true or false, not \"1\"");
+
+	/* One that nobody has started ends as well, and so does a sandbox. */
+	create_command(&daemon, id, "{\"argv\":[\"x\"]}", command, NULL);
+	first = ask_for_output(&daemon, id, command, "");
+	assert_int_equal(metric(&daemon, "tinderbox_commands_running "), 0);
+	call_command(&daemon, "POST", id, command, "/kill", NULL, &answer);
+	answer_finish(&answer);
+	expect_body(first, "{\"data\":\"\",\"offset\":0,\"next_offset\":0,\"bytes\":0,\"ended\":true}\n");
+	start_detached(&daemon, id, "{\"argv\":[\"started-sleep\"],\"on_detach\":\"keep\"}", command);
+	first = ask_for_output(&daemon, id, command, "");
+	await_command(&daemon, id, command, "running");
+	delete_sandbox(&daemon, id);
+	expect_body(first, "{\"data\":\"\",\"offset\":0,\"next_offset\":0,\"bytes\":0,\"ended\":true}\n");
+	daemon_stop(&daemon);
+}
+
 static void expect_bytes_at(const struct daemon *daemon, const char *id, const char *command, long offset,
 	const char *start, long next)
 {
@@ -603,6 +681,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_many_runs_in_one_vm),
 		cmocka_unit_test(test_ends_of_a_command),
+		cmocka_unit_test(test_limits),
 		cmocka_unit_test(test_guests_that_misbehave),
 		cmocka_unit_test(test_a_stream_that_ends),
 		cmocka_unit_test(test_no_stream_to_the_agent),
@@ -610,8 +689,9 @@ int main(void)
 		cmocka_unit_test(test_wake),
 		cmocka_unit_test(test_clients_that_leave),
 		cmocka_unit_test(test_kill_signal_stdin_output),
-		cmocka_unit_test(test_output_of_a_deleted_sandbox),
+		cmocka_unit_test(test_waiting_for_output),
 		cmocka_unit_test(test_less_output_is_kept),
+		cmocka_unit_test(test_output_of_a_deleted_sandbox),
 		cmocka_unit_test(test_requests_that_are_refused),
 		cmocka_unit_test(test_bounds),
 		cmocka_unit_test(test_bounds_of_all),
@@ -619,4 +699,3 @@ int main(void)
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
-		cmocka_unit_test(test_limits),

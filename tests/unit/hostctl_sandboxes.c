@@ -143,6 +143,87 @@ static void test_operations(void **state)
 	daemon_stop(&daemon);
 }
 
+static int look(const struct daemon *daemon, const char *path)
+{
+	int fd = client_open(daemon);
+
+	client_request(fd, "GET", path, "", NULL);
+	return fd;
+}
+
+static void expect_operation(int fd, const char *wanted)
+{
+	struct answer answer;
+
+	client_answer(fd, &answer);
+	assert_int_equal(answer.status, 200);
+	assert_string_equal(
+		json_string_value(json_object_get(json_object_get(answer.json, "operation"), "state")),
+		wanted);
+	answer_finish(&answer);
+	close(fd);
+}
+
+/* Any number may wait for one; who leaves changes nothing of it. */
+static void test_waiting_for_an_operation(void **state)
+{
+	char *const cold[] = {"--pool", "0", NULL};
+	struct daemon daemon;
+	struct answer answer;
+	char path[SANDBOX_PATH_MAX], id[32];
+	const json_t *operation;
+	int first, second, third;
+
+	(void)state;
+	daemon_start(&daemon, "boot boot:300", cold);
+	call(&daemon, "POST", "/v1/sandboxes?wait=false", "{}", &answer);
+	operation = json_object_get(answer.json, "operation");
+	snprintf(path, sizeof path, "/v1/operations/%s?wait=true",
+		json_string_value(json_object_get(operation, "id")));
+	snprintf(id, sizeof id, "%s", json_string_value(json_object_get(operation, "sandbox")));
+	answer_finish(&answer);
+	first = look(&daemon, path);
+	second = look(&daemon, path);
+	third = look(&daemon, path);
+	/* All are read: the next one is answered after them. */
+	assert_int_equal(metric(&daemon, "tinderbox_sandboxes{state=\"creating\"} "), 1);
+	close(second);
+	expect_operation(first, "done");
+	expect_operation(third, "done");
+	await_state(&daemon, id, "ready");
+	assert_int_equal(metric(&daemon, "tinderbox_sandboxes{state=\"ready\"} "), 1);
+	expect_operation(look(&daemon, path), "done");
+	path[strlen(path) - strlen("true")] = '\0';
+	strcat(path, "soon");
+	call(&daemon, "GET", path, NULL, &answer);
+	expect_error_answer(&answer, 400, "invalid", "wait is true or false, not \"soon\"");
+	call(&daemon, "GET", "/v1/operations/op-none?wait=true", NULL, &answer);
+	expect_error_answer(&answer, 404, "not_found", "there is no operation op-none");
+	daemon_stop(&daemon);
+}
+
+/* It is ended with the daemon, and so is who waits for it. */
+static void test_waiting_while_the_daemon_stops(void **state)
+{
+	char *const cold[] = {"--pool", "0", NULL};
+	struct daemon daemon;
+	struct answer answer;
+	char path[SANDBOX_PATH_MAX];
+	int fd;
+
+	(void)state;
+	daemon_start(&daemon, "boot boot:2000", cold);
+	call(&daemon, "POST", "/v1/sandboxes?wait=false", "{}", &answer);
+	snprintf(path, sizeof path, "/v1/operations/%s?wait=true",
+		json_string_value(json_object_get(json_object_get(answer.json, "operation"), "id")));
+	answer_finish(&answer);
+	fd = look(&daemon, path);
+	await_pool(&daemon, "queued", 1);
+	assert_int_equal(kill(daemon.pid, SIGTERM), 0);
+	expect_operation(fd, "failed");
+	daemon_stop(&daemon);
+}
+
 static void test_bodies_that_are_refused(void **state)
 {
 	static const struct {
@@ -368,6 +449,8 @@ int main(void)
 		cmocka_unit_test(test_the_receipt),
 		cmocka_unit_test(test_pause_and_resume),
 		cmocka_unit_test(test_operations),
+		cmocka_unit_test(test_waiting_for_an_operation),
+		cmocka_unit_test(test_waiting_while_the_daemon_stops),
 		cmocka_unit_test(test_bodies_that_are_refused),
 		cmocka_unit_test(test_ttl_and_idle),
 		cmocka_unit_test(test_vms_that_fail),
