@@ -6,6 +6,7 @@
  *   cat              stdin to stdout, until its end
  *   both             "out" on stdout, "err" on stderr
  *   latin            bytes that are not UTF-8
+ *   sizes N          of its terminal: the first, and those that N RESIZE frames tell
  *   limits           the limits that NEW has, of memory and processes
  *   flood BYTES      that many of a pattern; dribble BYTES: each in a frame
  *   sleep            nothing at all; started-sleep: STARTED, then nothing until KILL or SIGNAL
@@ -74,6 +75,31 @@ static void do_limits(struct fake *fake)
 		line, sizeof line, "%llu %u\n", (unsigned long long)fake->memory_max, fake->pids_max);
 
 	put(fake, AGENT_STDOUT, line, (size_t)length);
+	put_exit(fake, AGENT_EXITED, 0, 0);
+}
+
+static void put_size(struct fake *fake, unsigned int rows, unsigned int cols)
+{
+	char line[32];
+	int length = snprintf(line, sizeof line, "%u %u\n", rows, cols);
+
+	put(fake, AGENT_STDOUT, line, (size_t)length);
+}
+
+static void do_sizes(struct fake *fake, struct frame_reader *reader, int count)
+{
+	struct agent_resize size;
+	struct frame frame;
+
+	put_size(fake, fake->rows, fake->cols);
+	while (count) {
+		fake_read_frame(fake->session, reader, &frame);
+		if (frame.type != AGENT_RESIZE || frame.length != sizeof size)
+			continue;
+		memcpy(&size, frame.payload, sizeof size);
+		put_size(fake, size.rows, size.cols);
+		count--;
+	}
 	put_exit(fake, AGENT_EXITED, 0, 0);
 }
 
@@ -230,6 +256,8 @@ static void run_started(
 		do_flood(fake, next);
 	else if (!strcmp(command, "dribble"))
 		do_dribble(fake, next);
+	else if (!strcmp(command, "sizes"))
+		do_sizes(fake, reader, atoi(next));
 	else if (!strcmp(command, "limits"))
 		do_limits(fake);
 	else if (!strcmp(command, "started-sleep"))
@@ -307,6 +335,8 @@ void fake_serve_session(struct fake *fake)
 	fake->id = view.fixed.session;
 	fake->memory_max = view.fixed.memory_max;
 	fake->pids_max = view.fixed.pids_max;
+	fake->rows = view.fixed.rows;
+	fake->cols = view.fixed.cols;
 	/* The reader's buffer moves on with its next frame. */
 	memcpy(strings, view.strings, view.fixed.strings_length);
 	next = strings + strlen(strings) + 1;

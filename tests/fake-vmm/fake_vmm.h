@@ -20,6 +20,7 @@ struct fake {
 	/* Of the session, as NEW has it. */
 	uint64_t id, memory_max;
 	uint32_t pids_max;
+	uint16_t rows, cols;
 };
 
 /* The script has this word. */

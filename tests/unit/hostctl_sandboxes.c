@@ -386,6 +386,54 @@ static void test_a_client_that_leaves_its_create(void **state)
 	daemon_stop(&daemon);
 }
 
+static int create_keyed(const struct daemon *daemon)
+{
+	int fd = client_open(daemon);
+
+	client_request(fd, "POST", "/v1/sandboxes", "Idempotency-Key: one\r\n", "{}");
+	return fd;
+}
+
+/* With a key it is waited for a while longer: who asks again finds it, and nobody else's is made. */
+static void test_a_client_that_leaves_its_keyed_create(void **state)
+{
+	char *const patient[] = {"--pool", "0", NULL};
+	char *const brief[] = {"--pool", "0", "--key-grace-ms", "50", NULL};
+	struct daemon daemon;
+	struct answer answer;
+	int fd;
+
+	(void)state;
+	daemon_start(&daemon, "boot boot:300", patient);
+	fd = create_keyed(&daemon);
+	await_pool(&daemon, "queued", 1);
+	close(fd);
+	fd = create_keyed(&daemon);
+	client_answer(fd, &answer);
+	close(fd);
+	assert_int_equal(answer.status, 201);
+	assert_string_equal(member(&answer, "state"), "\"ready\"");
+	answer_finish(&answer);
+	assert_int_equal(metric(&daemon, "tinderbox_sandboxes{state=\"ready\"} "), 1);
+	assert_int_equal(metric(&daemon, "tinderbox_sandboxes{state=\"gone\"} "), 0);
+	daemon_stop(&daemon);
+
+	daemon_start(&daemon, "boot boot:2000", brief);
+	fd = create_keyed(&daemon);
+	await_pool(&daemon, "queued", 1);
+	close(fd);
+	await_pool(&daemon, "queued", 0);
+	assert_int_equal(metric(&daemon, "tinderbox_sandboxes{state=\"gone\"} "), 1);
+	fd = create_keyed(&daemon);
+	client_answer(fd, &answer);
+	close(fd);
+	expect_error_answer(&answer, 502, "incomplete",
+		"the request with the Idempotency-Key one was ended: its client had left, and nobody asked "
+		"for "
+		"it again within 50 ms (--key-grace-ms)");
+	daemon_stop(&daemon);
+}
+
 /* One who leaves a pause or a deletion changes nothing of it. */
 static void test_a_client_that_leaves_its_delete(void **state)
 {
@@ -399,6 +447,8 @@ static void test_a_client_that_leaves_its_delete(void **state)
 	snprintf(path, sizeof path, "/v1/sandboxes/%s", id);
 	fd = client_open(&daemon);
 	client_request(fd, "DELETE", path, "", NULL);
+	/* One that leaves before it is read has asked for nothing. */
+	sleep_ms(100);
 	close(fd);
 	await_state(&daemon, id, "gone");
 	daemon_stop(&daemon);
@@ -456,6 +506,7 @@ int main(void)
 		cmocka_unit_test(test_vms_that_fail),
 		cmocka_unit_test(test_a_vmm_that_does_not_answer),
 		cmocka_unit_test(test_a_client_that_leaves_its_create),
+		cmocka_unit_test(test_a_client_that_leaves_its_keyed_create),
 		cmocka_unit_test(test_a_client_that_leaves_its_delete),
 		cmocka_unit_test(test_it_is_forgotten),
 		cmocka_unit_test(test_no_vm_to_be_had),
