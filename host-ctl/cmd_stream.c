@@ -88,7 +88,11 @@ int cmd_stream_watch_terminal(struct cmd_stream *stream, int terminal)
 		return -errno;
 	sigemptyset(&resized);
 	sigaddset(&resized, SIGWINCH);
-	return sigprocmask(SIG_BLOCK, &resized, NULL) < 0 ? -errno : 0;
+	if (sigprocmask(SIG_BLOCK, &resized, NULL) < 0)
+		return -errno;
+	/* It may have another size by now than the request told. */
+	raise(SIGWINCH);
+	return 0;
 }
 
 void cmd_stream_finish(struct cmd_stream *stream)
