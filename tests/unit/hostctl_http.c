@@ -18,7 +18,7 @@ static void test_http_refusals(void **state)
 	call(&daemon, "GET", "/v2/run", NULL, &answer);
 	assert_int_equal(answer.status, 404);
 	assert_string_equal(error_member(&answer, "message"),
-		"nothing is at /v2/run: see docs/protocol.md for the resources");
+		"nothing is at /v2/run: see docs/api.md for the resources");
 	answer_finish(&answer);
 	call(&daemon, "DELETE", "/v1/pool", NULL, &answer);
 	assert_int_equal(answer.status, 405);
@@ -32,7 +32,7 @@ static void test_http_refusals(void **state)
 	call(&daemon, "GET", "http://x/v1/pool", NULL, &answer);
 	assert_int_equal(answer.status, 404);
 	assert_string_equal(error_member(&answer, "message"),
-		"nothing is at http://x/v1/pool: see docs/protocol.md for the resources");
+		"nothing is at http://x/v1/pool: see docs/api.md for the resources");
 	answer_finish(&answer);
 	/* Announced and not sent: refused unread. */
 	fd = client_open(&daemon);
