@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* docs/openapi.json against the daemon's own tables: routes, codes of errors, version. What is answered, and
- * which bodies are taken, is held against it by the suite `openapi`. */
+ * which bodies are taken, is held against it by the suite `python`. */
 #include "tests/support/unit.h"
 
 #include "common/version.h"

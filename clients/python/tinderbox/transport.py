@@ -10,7 +10,6 @@ a POST with an idempotency key.
 from __future__ import annotations
 
 import http.client
-import io
 import json
 import socket
 import threading
@@ -42,16 +41,16 @@ class _UnixConnection(http.client.HTTPConnection):
 class Channel:
     """An upgraded connection. One thread reads; any may write."""
 
-    def __init__(self, sock: socket.socket, reader: io.BufferedIOBase) -> None:
+    def __init__(self, sock: socket.socket, response: http.client.HTTPResponse) -> None:
         self._socket = sock
-        self._reader = reader
+        self._response = response  # has read some of what follows its head, and closes it when it goes
         self._lock = threading.Lock()
 
     def read(self) -> frames.Frame | None:
         """The next frame; None at the end. HOST_ERROR is raised."""
         try:
-            frame = frames.read(self._reader)
-        except (OSError, ValueError) as error:  # ValueError: closed by another thread
+            frame = frames.read(self._response.fp)
+        except OSError as error:
             raise ConnectionLost(str(error)) from error
         if frame and frame.type == frames.Type.HOST_ERROR:
             raise ApiError.of(json.loads(frame.payload)["error"])
@@ -114,7 +113,7 @@ class Transport:
         """Is not repeated: a stream has no key."""
         connection, response = self._send(method, path, body, query, UPGRADE)
         if response.status == http.HTTPStatus.SWITCHING_PROTOCOLS:
-            return Channel(connection.sock, response.fp)
+            return Channel(connection.sock, response)
         try:
             self._take(method, path, connection, response)
         finally:
