@@ -7,3 +7,8 @@ lint-python:
 		--no-error-summary --scripts-are-modules $(LINT_PYTHON)
 	@pyflakes3 $(LINT_PYTHON)
 lint: lint-python
+
+.PHONY: docs-api
+## make docs-api   docs/api.md anew, out of docs/openapi.json
+docs-api:
+	@/usr/bin/python3 -B tests/python/api_md.py
