@@ -192,7 +192,7 @@ class Document:
                 yield f"| `{field}`{mark} | {self.kind(about)} | {self.notes(about)} |"
 
     def errors(self) -> Iterator[str]:
-        statuses = {}
+        statuses: dict[str, tuple[str, str]] = {}
         for status, response in self.document["components"]["responses"].items():
             for name, retryable in self.codes(response):
                 statuses.setdefault(name, (status, "yes" if retryable else "no"))

@@ -67,6 +67,7 @@ class Client:
 
     path: of the daemon's socket; default: $TINDERBOX_SOCKET, or where the daemon has it by itself.
     patience: seconds for which what may safely be asked again is asked again (transport.py).
+    transport: its call makes any other request of docs/api.md.
     """
 
     def __init__(self, path: str | None = None, patience: float = 0) -> None:

@@ -14,7 +14,7 @@ import json
 import socket
 import threading
 import time
-from typing import Any, Mapping
+from typing import Any, Mapping, NamedTuple
 from urllib.parse import urlencode
 
 from . import frames
@@ -75,6 +75,27 @@ class Channel:
         self._socket.close()
 
 
+class _Request(NamedTuple):
+    method: str
+    path: str
+    body: Mapping[str, Any] | None
+    query: Mapping[str, str] | None
+    headers: dict[str, str]
+
+    def send(self, connection: _UnixConnection) -> http.client.HTTPResponse:
+        text = json.dumps(self.body).encode() if self.body is not None else None
+        target = f"{self.path}?{urlencode(self.query)}" if self.query else self.path
+        try:
+            try:
+                connection.request(self.method, target, text, self.headers)
+            except BrokenPipeError:
+                pass  # refused before the end of the body: the answer says why
+            return connection.getresponse()
+        except (OSError, http.client.HTTPException) as error:
+            connection.close()
+            raise ConnectionLost(f"{self.method} {self.path}: {error!r}") from error
+
+
 class Transport:
     def __init__(self, path: str, patience: float) -> None:
         self.path = path
@@ -90,15 +111,18 @@ class Transport:
         key: str | None = None,
     ) -> Any:
         """The JSON of an answer of 2xx, or its text; every other is raised."""
-        headers = {"Idempotency-Key": key} if key is not None else {}
+        request = _Request(method, path, body, query, {} if key is None else {"Idempotency-Key": key})
         safe = method != "POST" or key is not None
         deadline, pause = time.monotonic() + self.patience, FIRST_PAUSE
         while True:
+            connection = _UnixConnection(self.path)
             try:
-                return self._ask(method, path, body, query, headers)
+                return self._take(request, request.send(connection))
             except (ApiError, ConnectionLost, NoDaemon) as error:
                 if not _may_repeat(error, safe) or time.monotonic() + pause > deadline:
                     raise
+            finally:
+                connection.close()
             time.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
 
@@ -111,11 +135,13 @@ class Transport:
         query: Mapping[str, str] | None = None,
     ) -> Channel:
         """Is not repeated: a stream has no key."""
-        connection, response = self._send(method, path, body, query, UPGRADE)
+        request = _Request(method, path, body, query, UPGRADE)
+        connection = _UnixConnection(self.path)
+        response = request.send(connection)
         if response.status == http.HTTPStatus.SWITCHING_PROTOCOLS:
             return Channel(connection.sock, response)
         try:
-            self._take(method, path, connection, response)
+            self._take(request, response)
         finally:
             connection.close()
         raise ProtocolError(f"{method} {path} is not upgraded, but answered {response.status}")
@@ -123,59 +149,19 @@ class Transport:
     def answered(self, method: str, path: str, status: int, answer: Any) -> None:
         """For who wants to see each answer."""
 
-    def _ask(
-        self,
-        method: str,
-        path: str,
-        body: Mapping[str, Any] | None,
-        query: Mapping[str, str] | None,
-        headers: Mapping[str, str],
-    ) -> Any:
-        connection, response = self._send(method, path, body, query, headers)
-        try:
-            return self._take(method, path, connection, response)
-        finally:
-            connection.close()
-
-    def _send(
-        self,
-        method: str,
-        path: str,
-        body: Mapping[str, Any] | None,
-        query: Mapping[str, str] | None,
-        headers: Mapping[str, str],
-    ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
-        connection = _UnixConnection(self.path)
-        text = json.dumps(body).encode() if body is not None else None
-        target = f"{path}?{urlencode(query)}" if query else path
-        try:
-            try:
-                connection.request(method, target, text, dict(headers))
-            except BrokenPipeError:
-                pass  # refused before the end of the body: the answer says why
-            return connection, connection.getresponse()
-        except (OSError, http.client.HTTPException) as error:
-            connection.close()
-            raise ConnectionLost(f"{method} {path}: {error!r}") from error
-
-    def _take(
-        self,
-        method: str,
-        path: str,
-        connection: http.client.HTTPConnection,
-        response: http.client.HTTPResponse,
-    ) -> Any:
+    def _take(self, request: _Request, response: http.client.HTTPResponse) -> Any:
+        name = f"{request.method} {request.path}"
         try:
             text = response.read()
         except (OSError, http.client.HTTPException) as error:
-            raise ConnectionLost(f"{method} {path}: {error!r}") from error
+            raise ConnectionLost(f"{name}: {error!r}") from error
         if not (response.getheader("Content-Type") or "").startswith("application/json"):
             if response.status != http.HTTPStatus.OK:
-                raise ProtocolError(f"{method} {path}: {response.status} {response.reason}")
+                raise ProtocolError(f"{name}: {response.status} {response.reason}")
             return text.decode()
         answer = json.loads(text)
-        self.answered(method, path, response.status, answer)
-        if "error" in answer and response.status >= http.HTTPStatus.BAD_REQUEST:
+        self.answered(request.method, request.path, response.status, answer)
+        if response.status >= http.HTTPStatus.BAD_REQUEST and "error" in answer:
             raise ApiError.of(answer["error"])
         return answer
 
