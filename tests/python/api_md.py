@@ -198,8 +198,8 @@ class Document:
                 statuses.setdefault(name, (status, "yes" if retryable else "no"))
         own = {"method_not_allowed": "405", "internal": "500"}
         for one in self.schemas["ErrorObject"]["properties"]["code"]["oneOf"]:
-            status, retryable = statuses[one["const"]]
-            yield f"| `{one['const']}` | {own.get(one['const'], status)} | {retryable} | {one['description']} |"
+            status, again = statuses[one["const"]]
+            yield f"| `{one['const']}` | {own.get(one['const'], status)} | {again} | {one['description']} |"
 
     def text(self) -> str:
         responses = self.document["components"]["responses"]
