@@ -17,8 +17,8 @@ static void test_http_refusals(void **state)
 	daemon_start(&daemon, "boot", no_pool);
 	call(&daemon, "GET", "/v2/run", NULL, &answer);
 	assert_int_equal(answer.status, 404);
-	assert_string_equal(error_member(&answer, "message"),
-		"nothing is at /v2/run: see docs/api.md for the resources");
+	assert_string_equal(
+		error_member(&answer, "message"), "nothing is at /v2/run: see docs/api.md for the resources");
 	answer_finish(&answer);
 	call(&daemon, "DELETE", "/v1/pool", NULL, &answer);
 	assert_int_equal(answer.status, 405);
