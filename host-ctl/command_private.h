@@ -10,6 +10,9 @@ void command_end(struct command *command, const struct run_result *result);
 /* The same, for an error. */
 void command_fail(struct command *command, enum error_kind kind, const char *message, const char *cause);
 
+/* There is more output, or it has ended: whoever waits is told, which neither adds nor removes one. */
+void command_tell(struct command *command);
+
 /* A READY sandbox: to CONNECTING, and on. */
 void command_connect(struct command *command);
 /* Its clock: in that phase from now on. */

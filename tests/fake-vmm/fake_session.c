@@ -6,6 +6,7 @@
  *   cat              stdin to stdout, until its end
  *   both             "out" on stdout, "err" on stderr
  *   latin            bytes that are not UTF-8
+ *   limits           the limits that NEW has, of memory and processes
  *   flood BYTES      that many of a pattern; dribble BYTES: each in a frame
  *   sleep            nothing at all; started-sleep: STARTED, then nothing until KILL or SIGNAL
  *   no-such-command  fails to start, ENOENT
@@ -63,6 +64,16 @@ static void do_echo(struct fake *fake, const char *word, uint32_t count)
 			line + length, sizeof line - length, "%s%s", word, i + 1 < count ? " " : "");
 	line[length++] = '\n';
 	put(fake, AGENT_STDOUT, line, length);
+	put_exit(fake, AGENT_EXITED, 0, 0);
+}
+
+static void do_limits(struct fake *fake)
+{
+	char line[64];
+	int length = snprintf(
+		line, sizeof line, "%llu %u\n", (unsigned long long)fake->memory_max, fake->pids_max);
+
+	put(fake, AGENT_STDOUT, line, (size_t)length);
 	put_exit(fake, AGENT_EXITED, 0, 0);
 }
 
@@ -219,6 +230,8 @@ static void run_started(
 		do_flood(fake, next);
 	else if (!strcmp(command, "dribble"))
 		do_dribble(fake, next);
+	else if (!strcmp(command, "limits"))
+		do_limits(fake);
 	else if (!strcmp(command, "started-sleep"))
 		do_sleep(fake, reader);
 	else if (!strcmp(command, "die"))
@@ -254,6 +267,27 @@ static void split_line(char *line, char *command, size_t size, char **rest, uint
 	*rest = line + length + (line[length] != '\0');
 }
 
+/* A stream of the daemon's for control: the guest is told to shut down, and does. */
+static _Noreturn void serve_control(struct fake *fake, struct frame_reader *reader)
+{
+	struct agent_shutdown order;
+	struct frame frame;
+
+	fake_read_frame(fake->session, reader, &frame);
+	if (frame.type != AGENT_SHUTDOWN || frame.length != sizeof order)
+		fake_fail("no proper SHUTDOWN");
+	memcpy(&order, frame.payload, sizeof order);
+	if (!order.grace_ms || order.grace_ms > AGENT_SHUTDOWN_GRACE_MAX_MS || order.reserved)
+		fake_fail("a SHUTDOWN without sense");
+	if (fake_told(fake, "shutdown-nothing"))
+		pause();
+	if (fake_told_number(fake, "shutdown-late:") > 0)
+		fake_pause_ms(fake_told_number(fake, "shutdown-late:"));
+	if (fake_told(fake, "shutdown-panic"))
+		fake_end(fake, VMM_END_PANIC, "while it shut down");
+	fake_end(fake, VMM_END_POWEROFF, "");
+}
+
 void fake_serve_session(struct fake *fake)
 {
 	struct agent_new_view view;
@@ -266,9 +300,13 @@ void fake_serve_session(struct fake *fake)
 	if (frame_reader_init(&reader, AGENT_FRAME_MAX))
 		fake_fail("memory");
 	fake_read_frame(fake->session, &reader, &frame);
+	if (frame.type == AGENT_CONTROL)
+		serve_control(fake, &reader);
 	if (frame.type != AGENT_NEW || frame_parse_new(&frame, &view, &why))
 		fake_fail("no proper NEW");
 	fake->id = view.fixed.session;
+	fake->memory_max = view.fixed.memory_max;
+	fake->pids_max = view.fixed.pids_max;
 	/* The reader's buffer moves on with its next frame. */
 	memcpy(strings, view.strings, view.fixed.strings_length);
 	next = strings + strlen(strings) + 1;

@@ -17,7 +17,9 @@ struct fake {
 	uint64_t memory; /* bytes of a guest that boots */
 	char script[SCRIPT_MAX];
 	uint64_t offset[2];
-	uint64_t id; /* of the session, as NEW has it */
+	/* Of the session, as NEW has it. */
+	uint64_t id, memory_max;
+	uint32_t pids_max;
 };
 
 /* The script has this word. */
