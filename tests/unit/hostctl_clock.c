@@ -9,8 +9,12 @@ enum { DAY_S = 24 * 60 * 60, TTL_MS = 1500, SLACK_MS = 15000 };
 
 static char *const pool_of_one[] = {"--pool", "1", NULL}, *const pool_of_two[] = {"--pool", "2", NULL};
 
-/* Seconds that the daemon's wall clock is ahead; in memory that it shares with the test. */
-static int64_t *ahead;
+/* Seconds that the daemon's clocks are ahead; in memory that it shares with the test. Timers are the
+ * kernel's. */
+struct shift {
+	int64_t wall, monotonic;
+};
+static struct shift *ahead;
 
 int __real_clock_gettime(clockid_t clock, struct timespec *now); /* NOLINT(bugprone-reserved-identifier) */
 int __wrap_clock_gettime(clockid_t clock, struct timespec *now); /* NOLINT(bugprone-reserved-identifier) */
@@ -20,13 +24,15 @@ int __wrap_clock_gettime(clockid_t clock, struct timespec *now) /* NOLINT(bugpro
 	int status = __real_clock_gettime(clock, now);
 
 	if (clock == CLOCK_REALTIME && ahead)
-		now->tv_sec += *ahead;
+		now->tv_sec += ahead->wall;
+	if (clock == CLOCK_MONOTONIC && ahead)
+		now->tv_sec += ahead->monotonic;
 	return status;
 }
 
 static void set_clock(int64_t seconds)
 {
-	*ahead = seconds;
+	ahead->wall = seconds;
 }
 
 static long now_ms(void)
@@ -47,7 +53,7 @@ static int share_clock(void **state)
 static int reset_clock(void **state)
 {
 	(void)state;
-	set_clock(0);
+	*ahead = (struct shift){0};
 	return 0;
 }
 
@@ -113,6 +119,18 @@ static void test_times_of_sandboxes_taken_back(void **state)
 	daemon_stop(&daemon);
 }
 
+static void create_command(const struct daemon *daemon, const char *id, char command[32], char token[256])
+{
+	struct answer answer;
+
+	call_sandbox(daemon, "POST", id, "/commands", "{\"argv\":[\"exit\",\"4\"]}", &answer);
+	assert_int_equal(answer.status, 201);
+	snprintf(command, 32, "%s", json_string_value(json_object_get(answer.json, "id")));
+	snprintf(token, 256, "{\"token\":\"%s\"}",
+		json_string_value(json_object_get(answer.json, "attach_token")));
+	answer_finish(&answer);
+}
+
 static void test_tokens_and_deadlines(void **state)
 {
 	char path[SANDBOX_PATH_MAX], body[256], id[32], command[32], head[2048];
@@ -125,13 +143,7 @@ static void test_tokens_and_deadlines(void **state)
 	create_sandbox(&daemon, "{}", id);
 	for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++) {
 		set_clock(0);
-		call_sandbox(&daemon, "POST", id, "/commands", "{\"argv\":[\"exit\",\"4\"]}", &answer);
-		assert_int_equal(answer.status, 201);
-		snprintf(
-			command, sizeof command, "%s", json_string_value(json_object_get(answer.json, "id")));
-		snprintf(body, sizeof body, "{\"token\":\"%s\"}",
-			json_string_value(json_object_get(answer.json, "attach_token")));
-		answer_finish(&answer);
+		create_command(&daemon, id, command, body);
 		set_clock(steps[i]);
 		snprintf(path, sizeof path, "/v1/sandboxes/%s/commands/%s/attach", id, command);
 		assert_int_equal(open_stream_at(&daemon, &stream, path, body, head), 101);
@@ -144,6 +156,28 @@ static void test_tokens_and_deadlines(void **state)
 		assert_string_equal(member(&answer, "result"), "{\"kind\":\"timed_out\",\"by\":\"host\"}");
 		answer_finish(&answer);
 	}
+	daemon_stop(&daemon);
+}
+
+static void test_a_token_expires(void **state)
+{
+	char path[SANDBOX_PATH_MAX], token[256], id[32], command[32], wanted[128];
+	struct daemon daemon;
+	struct answer answer;
+	int fd;
+
+	(void)state;
+	daemon_start(&daemon, "boot", pool_of_one);
+	create_sandbox(&daemon, "{}", id);
+	create_command(&daemon, id, command, token);
+	ahead->monotonic = 61;
+	snprintf(path, sizeof path, "/v1/sandboxes/%s/commands/%s/attach", id, command);
+	fd = client_open(&daemon);
+	client_request(fd, "POST", path, UPGRADE, token);
+	client_answer(fd, &answer);
+	close(fd);
+	snprintf(wanted, sizeof wanted, "the token has expired: /commands/%s/token makes another", command);
+	expect_error_answer(&answer, 403, "denied", wanted);
 	daemon_stop(&daemon);
 }
 
@@ -224,6 +258,7 @@ int main(void)
 		cmocka_unit_test_teardown(test_times_of_sandboxes, reset_clock),
 		cmocka_unit_test_teardown(test_times_of_sandboxes_taken_back, reset_clock),
 		cmocka_unit_test_teardown(test_tokens_and_deadlines, reset_clock),
+		cmocka_unit_test_teardown(test_a_token_expires, reset_clock),
 		cmocka_unit_test_teardown(test_keys, reset_clock),
 		cmocka_unit_test_teardown(test_events, reset_clock),
 	};
