@@ -98,6 +98,20 @@ static int check_query(const struct api_route *route, const struct http_request 
 	return route->has_query ? 0 : http_check_query(request, none, error);
 }
 
+/* HEAD is for whatever GET is for (RFC 9110, 9.3.2). */
+static bool takes(const struct api_route *route, const char *method)
+{
+	return !strcmp(route->method, strcmp(method, "HEAD") != 0 ? method : "GET");
+}
+
+static void add_allowed(struct http_request *request, const char *method)
+{
+	size_t length = strlen(request->allow);
+
+	snprintf(request->allow + length, sizeof request->allow - length, "%s%s%s", length ? ", " : "",
+		method, strcmp(method, "GET") != 0 ? "" : ", HEAD");
+}
+
 static int check(void *context, struct http_request *request, struct error *error)
 {
 	const struct api_route *first = NULL, *second = NULL;
@@ -108,11 +122,12 @@ static int check(void *context, struct http_request *request, struct error *erro
 		if (!matches(&routes[i], request->path))
 			continue;
 		request->route = &routes[i];
-		if (!strcmp(routes[i].method, request->method))
+		if (takes(&routes[i], request->method))
 			return check_query(&routes[i], request, error) ||
 					       (is_keyed(request) && api_keyed_check(request, error))
 				       ? -1
 				       : 0;
+		add_allowed(request, routes[i].method);
 		*(first ? &second : &first) = &routes[i];
 	}
 	if (first)

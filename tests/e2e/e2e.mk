@@ -28,3 +28,12 @@ $(PROBE): tests/e2e/probe_guest.c
 		-Wl,-z,text -Wl,-z,noexecstack -s -o $@ $(MUSL_LIB)/rcrt1.o $(MUSL_LIB)/crti.o $< $(MUSL_LIB)/crtn.o
 LINT_SRCS += tests/e2e/probe_guest.c
 CHECK_NEEDS += $(PROBE)
+
+# What stops PID 1 of a guest.
+STOP_AGENT := $(BUILD)/e2e/stop_agent
+$(STOP_AGENT): tests/e2e/stop_agent.c
+	@mkdir -p $(@D)
+	@echo "  LD $@"
+	@$(MUSL_CC) $(filter-out -MMD -MP,$(MUSL_CFLAGS)) -static -s -o $@ $<
+LINT_SRCS += tests/e2e/stop_agent.c
+CHECK_NEEDS += $(STOP_AGENT)
