@@ -34,7 +34,7 @@ static const struct api_route routes[] = {
 	{"POST", "/v1/sandboxes/*/commands/*/signal", api_command_signal, false},
 	{"POST", "/v1/sandboxes/*/commands/*/stdin", api_command_stdin, false},
 	{"GET", "/v1/sandboxes/*/commands/*/output", api_command_output, true},
-	{"GET", "/v1/operations/*", api_operation_get, false},
+	{"GET", "/v1/operations/*", api_operation_get, true},
 	{"GET", "/v1/events", api_events_get, true},
 	{"GET", "/v1/healthz", api_healthz_get, false},
 	{"GET", "/metrics", api_metrics_get, false},

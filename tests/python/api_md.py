@@ -196,7 +196,7 @@ class Document:
         for status, response in self.document["components"]["responses"].items():
             for name, retryable in self.codes(response):
                 statuses.setdefault(name, (status, "yes" if retryable else "no"))
-        own = {"method_not_allowed": "405", "internal": "500"}
+        own = {"method_not_allowed": "405", "request_timeout": "408", "internal": "500"}
         for one in self.schemas["ErrorObject"]["properties"]["code"]["oneOf"]:
             status, again = statuses[one["const"]]
             yield f"| `{one['const']}` | {own.get(one['const'], status)} | {again} | {one['description']} |"

@@ -209,10 +209,24 @@ class Sandboxes(WithDaemon):
         with self.client.create() as sandbox:
             operation = sandbox.ask("pause")
             self.assertEqual((operation["kind"], operation["sandbox"]), ("pause", sandbox.id))
-            await_that(lambda: self.client.operation(operation["id"])["state"] == "done")
+            self.assertEqual(self.client.operation(operation["id"], wait=True)["state"], "done")
             self.assertEqual(sandbox.ask("resume")["kind"], "resume")
             sandbox.ask("delete")
             await_that(lambda: sandbox.info()["state"] == "gone")
+
+    def test_stop_and_start(self) -> None:
+        with self.client.create(pids_max=50) as sandbox:
+            command = sandbox.command(["echo", "kept"])
+            command.attach().wait()
+            with self.assertRaisesRegex(tinderbox.Conflict, "would lose them: stop it with"):
+                sandbox.stop()
+            self.assertEqual(sandbox.stop(discard_files=True)["vm"], None)
+            with self.assertRaises(tinderbox.Conflict):
+                sandbox.run(["echo"])
+            operation = sandbox.ask("start")
+            self.assertEqual(self.client.operation(operation["id"], wait=True)["state"], "done")
+            self.assertEqual(sandbox.start()["state"], "ready")
+            self.assertEqual((sandbox.run(["echo", "x"]).text, command.output()), ("x\n", b"kept\n"))
 
     def test_idle(self) -> None:
         with self.client.create(idle={"after_ms": 50, "action": "pause"}) as sandbox:

@@ -31,6 +31,7 @@ from .errors import (
     NotFound,
     NotReady,
     ProtocolError,
+    RequestTimeout,
     TooLarge,
 )
 from .result import Result
@@ -60,6 +61,7 @@ __all__ = [
     "NotReady",
     "Output",
     "ProtocolError",
+    "RequestTimeout",
     "Result",
     "Sandbox",
     "Stream",

@@ -9,7 +9,17 @@ from .errors import ErrorInfo
 
 Kind = Literal["exited", "signalled", "timed_out", "out_of_memory", "failed_to_start", "killed"]
 SandboxState = Literal[
-    "creating", "ready", "pausing", "paused", "resuming", "deleting", "gone", "failed"
+    "creating",
+    "ready",
+    "pausing",
+    "paused",
+    "resuming",
+    "stopping",
+    "stopped",
+    "starting",
+    "deleting",
+    "gone",
+    "failed",
 ]
 
 
@@ -44,6 +54,7 @@ class CommandOptions(CommonOptions, total=False):
     tty: Terminal
     on_detach: Literal["keep", "kill"]
     wake: bool
+    output_max: int
 
 
 class SandboxOptions(TypedDict, total=False):
@@ -55,6 +66,7 @@ class SandboxOptions(TypedDict, total=False):
     idle: Idle
     memory_max: int
     cpu_max: int
+    pids_max: int
 
 
 class TemplateOptions(TypedDict, total=False):
@@ -139,6 +151,7 @@ class SandboxInfo(TypedDict):
     idle: Idle | None
     memory_max: int | None
     cpu_max: int | None
+    pids_max: int | None
     vm: str | None
     warm: bool
     receipt: Receipt | None
@@ -176,7 +189,7 @@ class OutputPart(Data):
 
 class Operation(TypedDict):
     id: str
-    kind: Literal["create", "pause", "resume", "delete"]
+    kind: Literal["create", "pause", "resume", "stop", "start", "delete"]
     state: Literal["running", "done", "failed"]
     sandbox: str
     error: ErrorInfo | None

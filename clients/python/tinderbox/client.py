@@ -118,9 +118,10 @@ class Client:
         answer = self.transport.call("GET", "/v1/sandboxes", query=query)
         return cast(list[SandboxInfo], answer["sandboxes"])
 
-    def operation(self, name: str) -> Operation:
-        """Of what was asked for without waiting (Sandbox.ask)."""
-        answer = self.transport.call("GET", f"/v1/operations/{quote(name, safe='')}")
+    def operation(self, name: str, wait: bool = False) -> Operation:
+        """Of what was asked for without waiting (Sandbox.ask). wait: until it is over, or for 30 s."""
+        query = {"wait": "true"} if wait else None
+        answer = self.transport.call("GET", f"/v1/operations/{quote(name, safe='')}", query=query)
         return cast(Operation, answer["operation"])
 
     def events(self, sandbox: str | None = None) -> Events:
@@ -182,11 +183,20 @@ class Sandbox:
     def resume(self) -> SandboxInfo:
         return cast(SandboxInfo, self._transport.call("POST", f"{self._path}/resume"))
 
+    def stop(self, *, discard_files: bool = False) -> SandboxInfo:
+        """Switches it off: what is in its memory is lost, its files too. So Conflict, unless that is agreed to."""
+        body = {"discard_files": discard_files}
+        return cast(SandboxInfo, self._transport.call("POST", f"{self._path}/stop", body))
+
+    def start(self) -> SandboxInfo:
+        """One that was stopped, in a new VM."""
+        return cast(SandboxInfo, self._transport.call("POST", f"{self._path}/start"))
+
     def delete(self) -> Receipt:
         """Also of one that is gone: the receipt again."""
         return cast(Receipt, self._transport.call("DELETE", self._path))
 
-    def ask(self, verb: Literal["pause", "resume", "delete"], key: str | None = None) -> Operation:
+    def ask(self, verb: Literal["pause", "resume", "start", "delete"], key: str | None = None) -> Operation:
         """Does not wait: Client.operation tells how far it is."""
         method, path = ("DELETE", self._path) if verb == "delete" else ("POST", f"{self._path}/{verb}")
         answer = self._transport.call(method, path, query={"wait": "false"}, key=key)

@@ -90,6 +90,12 @@ class MethodNotAllowed(ApiError):
     code = "method_not_allowed"
 
 
+class RequestTimeout(ApiError):
+    """The request did not arrive in time."""
+
+    code = "request_timeout"
+
+
 class Conflict(ApiError):
     """The thing's state does not allow it, or an idempotency key is that of another request."""
 
