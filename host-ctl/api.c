@@ -6,47 +6,46 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct route {
-	/* A path that ends with '/' stands for all that is below it; '*' for one part that is not empty. */
-	const char *method, *path;
-	void (*handle)(struct api *api, struct http_request *request);
+static const struct api_route routes[] = {
+	{"POST", "/v1/run", api_run_create, false},
+	{"GET", "/v1/pool", api_pool_get, true},
+	{"PUT", "/v1/pool", api_pool_put, false},
+	{"GET", "/v1/pools", api_pools_get, false},
+	{"POST", "/v1/templates", api_templates_post, false},
+	{"GET", "/v1/templates", api_templates_get, false},
+	{"GET", "/v1/templates/", api_template_get, false},
+	{"DELETE", "/v1/templates/", api_template_delete, false},
+	{"POST", "/v1/sandboxes", api_sandboxes_post, true},
+	{"GET", "/v1/sandboxes", api_sandboxes_get, true},
+	{"GET", "/v1/sandboxes/*", api_sandbox_get, false},
+	{"DELETE", "/v1/sandboxes/*", api_sandbox_delete, true},
+	{"POST", "/v1/sandboxes/*/pause", api_sandbox_pause, true},
+	{"POST", "/v1/sandboxes/*/resume", api_sandbox_resume, true},
+	{"POST", "/v1/sandboxes/*/stop", api_sandbox_stop, true},
+	{"POST", "/v1/sandboxes/*/start", api_sandbox_start, true},
+	{"POST", "/v1/sandboxes/*/run", api_sandbox_run, false},
+	{"POST", "/v1/sandboxes/*/commands", api_commands_post, false},
+	{"GET", "/v1/sandboxes/*/commands", api_commands_get, false},
+	{"GET", "/v1/sandboxes/*/commands/*", api_command_get, false},
+	{"DELETE", "/v1/sandboxes/*/commands/*", api_command_delete, false},
+	{"POST", "/v1/sandboxes/*/commands/*/token", api_command_token, false},
+	{"POST", "/v1/sandboxes/*/commands/*/attach", api_command_attach, false},
+	{"POST", "/v1/sandboxes/*/commands/*/kill", api_command_kill, false},
+	{"POST", "/v1/sandboxes/*/commands/*/signal", api_command_signal, false},
+	{"POST", "/v1/sandboxes/*/commands/*/stdin", api_command_stdin, false},
+	{"GET", "/v1/sandboxes/*/commands/*/output", api_command_output, true},
+	{"GET", "/v1/operations/*", api_operation_get, true},
+	{"GET", "/v1/events", api_events_get, true},
+	{"GET", "/v1/healthz", api_healthz_get, false},
+	{"GET", "/metrics", api_metrics_get, false},
 };
 
-static const struct route routes[] = {
-	{"POST", "/v1/run", api_run_create},
-	{"GET", "/v1/pool", api_pool_get},
-	{"PUT", "/v1/pool", api_pool_put},
-	{"GET", "/v1/pools", api_pools_get},
-	{"POST", "/v1/templates", api_templates_post},
-	{"GET", "/v1/templates", api_templates_get},
-	{"GET", "/v1/templates/", api_template_get},
-	{"DELETE", "/v1/templates/", api_template_delete},
-	{"POST", "/v1/sandboxes", api_sandboxes_post},
-	{"GET", "/v1/sandboxes", api_sandboxes_get},
-	{"GET", "/v1/sandboxes/*", api_sandbox_get},
-	{"DELETE", "/v1/sandboxes/*", api_sandbox_delete},
-	{"POST", "/v1/sandboxes/*/pause", api_sandbox_pause},
-	{"POST", "/v1/sandboxes/*/resume", api_sandbox_resume},
-	{"POST", "/v1/sandboxes/*/stop", api_sandbox_stop},
-	{"POST", "/v1/sandboxes/*/start", api_sandbox_start},
-	{"POST", "/v1/sandboxes/*/run", api_sandbox_run},
-	{"POST", "/v1/sandboxes/*/commands", api_commands_post},
-	{"GET", "/v1/sandboxes/*/commands", api_commands_get},
-	{"GET", "/v1/sandboxes/*/commands/*", api_command_get},
-	{"DELETE", "/v1/sandboxes/*/commands/*", api_command_delete},
-	{"POST", "/v1/sandboxes/*/commands/*/token", api_command_token},
-	{"POST", "/v1/sandboxes/*/commands/*/attach", api_command_attach},
-	{"POST", "/v1/sandboxes/*/commands/*/kill", api_command_kill},
-	{"POST", "/v1/sandboxes/*/commands/*/signal", api_command_signal},
-	{"POST", "/v1/sandboxes/*/commands/*/stdin", api_command_stdin},
-	{"GET", "/v1/sandboxes/*/commands/*/output", api_command_output},
-	{"GET", "/v1/operations/*", api_operation_get},
-	{"GET", "/v1/events", api_events_get},
-	{"GET", "/v1/healthz", api_healthz_get},
-	{"GET", "/metrics", api_metrics_get},
-};
+const struct api_route *api_route_at(size_t number)
+{
+	return number < sizeof routes / sizeof routes[0] ? &routes[number] : NULL;
+}
 
-static bool matches(const struct route *route, const char *path)
+static bool matches(const struct api_route *route, const char *path)
 {
 	const char *wanted = route->path;
 
@@ -91,9 +90,31 @@ static const char *mend_of(const char *path)
 	return NULL;
 }
 
+/* What takes parameters looks at them itself. */
+static int check_query(const struct api_route *route, const struct http_request *request, struct error *error)
+{
+	static const char *const none[] = {NULL};
+
+	return route->has_query ? 0 : http_check_query(request, none, error);
+}
+
+/* HEAD is for whatever GET is for (RFC 9110, 9.3.2). */
+static bool takes(const struct api_route *route, const char *method)
+{
+	return !strcmp(route->method, strcmp(method, "HEAD") != 0 ? method : "GET");
+}
+
+static void add_allowed(struct http_request *request, const char *method)
+{
+	size_t length = strlen(request->allow);
+
+	snprintf(request->allow + length, sizeof request->allow - length, "%s%s%s", length ? ", " : "",
+		method, strcmp(method, "GET") != 0 ? "" : ", HEAD");
+}
+
 static int check(void *context, struct http_request *request, struct error *error)
 {
-	const struct route *first = NULL, *second = NULL;
+	const struct api_route *first = NULL, *second = NULL;
 
 	(void)context;
 	request->body_mend = mend_of(request->path);
@@ -101,21 +122,25 @@ static int check(void *context, struct http_request *request, struct error *erro
 		if (!matches(&routes[i], request->path))
 			continue;
 		request->route = &routes[i];
-		if (!strcmp(routes[i].method, request->method))
-			return is_keyed(request) ? api_keyed_check(request, error) : 0;
+		if (takes(&routes[i], request->method))
+			return check_query(&routes[i], request, error) ||
+					       (is_keyed(request) && api_keyed_check(request, error))
+				       ? -1
+				       : 0;
+		add_allowed(request, routes[i].method);
 		*(first ? &second : &first) = &routes[i];
 	}
 	if (first)
 		return error_set(error, ERROR_METHOD_NOT_ALLOWED, "%.128s takes %s%s%s, not %.16s",
 			request->path, first->method, second ? " and " : "", second ? second->method : "",
 			request->method);
-	return error_set(error, ERROR_NOT_FOUND,
-		"nothing is at %.128s: see docs/protocol.md for the resources", request->path);
+	return error_set(error, ERROR_NOT_FOUND, "nothing is at %.128s: see docs/api.md for the resources",
+		request->path);
 }
 
 static void handle(void *context, struct http_request *request)
 {
-	const struct route *route = request->route;
+	const struct api_route *route = request->route;
 
 	if (is_keyed(request))
 		api_keyed_handle(context, request, route->handle);
@@ -125,26 +150,12 @@ static void handle(void *context, struct http_request *request)
 
 const struct http_handler api_handler = {.check = check, .handle = handle};
 
-/* What takes no parameters. */
-static bool refused_for_query(struct http_request *request)
-{
-	static const char *const none[] = {NULL};
-	struct error error;
-
-	if (!http_check_query(request, none, &error))
-		return false;
-	http_reply_error(request, &error);
-	return true;
-}
-
 /* Whoever asks wants to know whether to send runs here. */
 void api_healthz_get(struct api *api, struct http_request *request)
 {
 	bool serves = true;
 	const char *reason = templates_ill_reason(api->templates, &serves);
 
-	if (refused_for_query(request))
-		return;
 	if (reason)
 		http_reply_json(request, serves ? 200 : 503,
 			json_pack("{s:s,s:s,s:s}", "status", serves ? "degraded" : "unavailable", "reason",
@@ -162,8 +173,6 @@ void api_metrics_get(struct api *api, struct http_request *request)
 	FILE *out;
 	int status;
 
-	if (refused_for_query(request))
-		return;
 	out = open_memstream(&text, &length);
 	status = out ? 0 : -1;
 	templates_read_gauges(api->templates, &gauges);

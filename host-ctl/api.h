@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The resources of the HTTP API (docs/protocol.md): one table of routes, one handler a resource. */
+/* The resources of the HTTP API (docs/api.md): one table of routes, one handler a resource. */
 #ifndef HOST_CTL_API_H
 #define HOST_CTL_API_H
 
@@ -32,6 +32,16 @@ struct api {
 	unsigned int keyed_count;
 	uint64_t key_grace_ms; /* that they go on without a client */
 };
+
+/* A path that ends with '/' stands for all that is below it; '*' for one part that is not empty. */
+struct api_route {
+	const char *method, *path;
+	void (*handle)(struct api *api, struct http_request *request);
+	bool has_query; /* parameters, which its handler checks; else any is refused */
+};
+
+/* One of the table, in its order; NULL: there are not so many. */
+const struct api_route *api_route_at(size_t number);
 
 extern const struct http_handler api_handler; /* its context is a struct api */
 

@@ -19,25 +19,19 @@ static void reply(struct http_request *request, json_t *body, const struct error
 		http_reply_error(request, error);
 }
 
-static const char *const no_query[] = {NULL};
-
 void api_templates_get(struct api *api, struct http_request *request)
 {
 	struct error error;
-	json_t *body = NULL;
+	json_t *body = templates_to_json(api->templates, &error);
 
-	if (!http_check_query(request, no_query, &error))
-		body = templates_to_json(api->templates, &error);
 	reply(request, body, &error);
 }
 
 void api_template_get(struct api *api, struct http_request *request)
 {
 	struct error error;
-	json_t *body = NULL;
+	json_t *body = template_to_json(api->templates, name_of(request), &error);
 
-	if (!http_check_query(request, no_query, &error))
-		body = template_to_json(api->templates, name_of(request), &error);
 	reply(request, body, &error);
 }
 
@@ -48,20 +42,14 @@ void api_template_delete(struct api *api, struct http_request *request)
 	json_t *body = NULL;
 
 	error_set(&error, ERROR_NOT_FOUND, "there is no template %.64s", name);
-	if (template_name_is_valid(name) && !http_check_query(request, no_query, &error) &&
-		templates_remove(api->templates, name, &error) == 0)
+	if (template_name_is_valid(name) && templates_remove(api->templates, name, &error) == 0)
 		body = json_pack("{s:s}", "removed", name);
 	reply(request, body, &error);
 }
 
 void api_pools_get(struct api *api, struct http_request *request)
 {
-	struct error error;
-	json_t *body = NULL;
-
-	if (!http_check_query(request, no_query, &error))
-		body = templates_pools_to_json(api->templates);
-	reply(request, body, &error);
+	http_reply_json(request, 200, templates_pools_to_json(api->templates));
 }
 
 void api_pool_get(struct api *api, struct http_request *request)
@@ -87,8 +75,7 @@ void api_pool_put(struct api *api, struct http_request *request)
 	struct pool *pool = NULL;
 	unsigned int target = 0;
 
-	if (body && !http_check_query(request, no_query, &error) &&
-		(!json_object_get(body, "template") || !api_body_name(body, "template", &name, &error)) &&
+	if (body && (!json_object_get(body, "template") || !api_body_name(body, "template", &name, &error)) &&
 		!api_body_number(body, "target", 0, POOL_TARGET_MAX, &target, &error))
 		pool = templates_set_target(api->templates, name, target, &error);
 	json_decref(body);

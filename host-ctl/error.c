@@ -15,6 +15,7 @@ static const struct {
 	[ERROR_DENIED] = {"denied", 403, false},
 	[ERROR_NOT_FOUND] = {"not_found", 404, false},
 	[ERROR_METHOD_NOT_ALLOWED] = {"method_not_allowed", 405, false},
+	[ERROR_REQUEST_TIMEOUT] = {"request_timeout", 408, true},
 	[ERROR_CONFLICT] = {"conflict", 409, false},
 	[ERROR_TOO_LARGE] = {"too_large", 413, false},
 	[ERROR_BUILD_FAILED] = {"build_failed", 422, false},

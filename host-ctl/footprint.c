@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +19,7 @@ enum { ENTRIES = 512, LINE_MAX_BYTES = 512, PATH_MAX_BYTES = 64 };
 #define SWAPPED (UINT64_C(1) << 62)
 #define OF_FILE (UINT64_C(1) << 61) /* or of shared memory, which a memfd is */
 
-/* A mapping of the memory file, in bytes. */
+/* A mapping of the memory file, or of a hole of it, in bytes. */
 struct part {
 	uint64_t address, length, offset;
 };
@@ -38,19 +39,30 @@ static int open_proc(pid_t pid, const char *name)
 	return fd < 0 ? -errno : fd;
 }
 
+/* Whether it begins where the last part ends, and is of no file: then that goes on there. */
+static bool is_hole(const struct parts *parts, uint64_t start, uint64_t inode)
+{
+	const struct part *last = parts->count ? &parts->list[parts->count - 1] : NULL;
+
+	return last && !inode && last->address + last->length == start;
+}
+
 static void take_line(struct parts *parts, const char *line, const struct stat *memory)
 {
 	uint64_t start, end, offset, inode;
 	unsigned int major, minor;
 
 	if (sscanf(line, "%" SCNx64 "-%" SCNx64 " %*s %" SCNx64 " %x:%x %" SCNu64, &start, &end, &offset,
-		    &major, &minor, &inode) != 6)
-		return;
-	if (makedev(major, minor) != memory->st_dev || inode != memory->st_ino ||
+		    &major, &minor, &inode) != 6 ||
 		parts->count == FOOTPRINT_PARTS_MAX)
 		return;
-	parts->list[parts->count++] =
-		(struct part){.address = start, .length = end - start, .offset = offset};
+	if (is_hole(parts, start, inode)) {
+		parts->list[parts->count - 1].length += end - start;
+		return;
+	}
+	if (makedev(major, minor) == memory->st_dev && inode == memory->st_ino)
+		parts->list[parts->count++] =
+			(struct part){.address = start, .length = end - start, .offset = offset};
 }
 
 static int compare_parts(const void *left, const void *right)
@@ -94,9 +106,17 @@ static void take_entry(struct working_set *set, uint64_t entry, uint64_t page)
 	(void)working_set_add(set, entry & OF_FILE ? WORKING_SET_READ : WORKING_SET_WRITTEN, page);
 }
 
+/* What is behind the end of the memory is not of it. */
+static uint64_t pages_of(const struct part *part, uint64_t memory_bytes)
+{
+	uint64_t most = part->offset < memory_bytes ? memory_bytes - part->offset : 0;
+
+	return (part->length < most ? part->length : most) / WORKING_SET_PAGE;
+}
+
 static int scan(int pagemap, const struct part *part, struct working_set *set)
 {
-	uint64_t entries[ENTRIES], pages = part->length / WORKING_SET_PAGE;
+	uint64_t entries[ENTRIES], pages = pages_of(part, set->memory_bytes);
 	uint64_t from = part->address / WORKING_SET_PAGE, page = part->offset / WORKING_SET_PAGE;
 
 	for (uint64_t at = 0; at < pages; at += ENTRIES) {

@@ -12,8 +12,8 @@
 #include "common/io.h"
 #include "common/log.h"
 #include "host-ctl/clock.h"
+#include "host-ctl/http_connections.h"
 #include "host-ctl/http_head.h"
-#include "host-ctl/peer.h"
 
 #include <errno.h>
 #include <microhttpd.h>
@@ -31,8 +31,8 @@ struct http {
 	struct loop *loop;
 	struct MHD_Daemon *daemon;
 	struct loop_source *source, *timer;
-	uint64_t timer_due_ns; /* 0: not armed */
-	unsigned int connections;
+	unsigned int open; /* as libmicrohttpd counts them */
+	struct http_connections connections;
 	bool inside;
 	gid_t group;
 	struct metrics *metrics;
@@ -43,6 +43,7 @@ struct http {
 struct http_exchange {
 	struct http_request request;
 	struct http *http;
+	struct http_connection *held;
 	struct MHD_Connection *connection;
 	struct MHD_Response *response;
 	unsigned int status;
@@ -60,25 +61,20 @@ struct http_stream {
 
 /* --- libmicrohttpd's turn --- */
 
-/* Its idle time-outs are coarse: the timer is only moved when it would be late. */
-static void arm_timer(struct http *http, uint64_t milliseconds)
+/* Another turn, soon. */
+static void turn_again(struct http *http)
 {
-	uint64_t due = clock_now() + milliseconds * CLOCK_NS_PER_MS;
-
-	if (http->timer_due_ns && http->timer_due_ns <= due)
-		return;
-	http->timer_due_ns = due;
-	loop_set_timer(http->timer, milliseconds ? milliseconds * CLOCK_NS_PER_MS : 1);
+	loop_set_timer(http->timer, 1);
 }
 
 /* One run. Whether a place became free in it, after which another is needed: libmicrohttpd watches for the
  * clients that wait again only at the start of a run, and its time-out does not tell so. */
 static bool run_frees_place(struct http *http)
 {
-	bool full = http->connections >= HTTP_CONNECTIONS_MAX;
+	bool full = http->open >= HTTP_CONNECTIONS_MAX;
 
 	MHD_run(http->daemon);
-	return full && http->connections < HTTP_CONNECTIONS_MAX;
+	return full && http->open < HTTP_CONNECTIONS_MAX;
 }
 
 static void run_daemon(struct http *http)
@@ -89,19 +85,15 @@ static void run_daemon(struct http *http)
 		return;
 	http->inside = true;
 	for (int i = 0; i < RUNS_PER_TURN; i++) {
-		if (run_frees_place(http)) {
-			wait = 0;
+		if (run_frees_place(http))
 			continue;
-		}
 		if (MHD_get_timeout(http->daemon, &wait) != MHD_YES) {
 			http->inside = false;
 			return;
 		}
-		if (wait)
-			break;
 	}
 	http->inside = false;
-	arm_timer(http, wait);
+	turn_again(http);
 }
 
 static void daemon_ready(void *context, uint32_t events)
@@ -112,19 +104,18 @@ static void daemon_ready(void *context, uint32_t events)
 
 static void timer_fired(void *context)
 {
-	struct http *http = context;
-
-	http->timer_due_ns = 0;
-	run_daemon(http);
+	run_daemon(context);
 }
 
 /* --- answers --- */
 
 static enum MHD_Result send_response(struct http_exchange *exchange)
 {
-	enum MHD_Result result =
-		MHD_queue_response(exchange->connection, exchange->status, exchange->response);
+	enum MHD_Result result;
 
+	if (!exchange->on_upgraded)
+		http_connection_enter(&exchange->http->connections, exchange->held, HTTP_ANSWERING);
+	result = MHD_queue_response(exchange->connection, exchange->status, exchange->response);
 	MHD_destroy_response(exchange->response);
 	exchange->response = NULL;
 	return result;
@@ -170,6 +161,8 @@ static void reply(struct http_request *request, const struct http_answer *given)
 		free(given->body);
 	if (response && request->replayed)
 		MHD_add_response_header(response, "Idempotency-Replayed", "true");
+	if (response && request->allow[0])
+		MHD_add_response_header(response, MHD_HTTP_HEADER_ALLOW, request->allow);
 	answer(request->exchange, given->status, response);
 }
 
@@ -254,7 +247,7 @@ void http_stream_close(struct http_stream *stream)
 	MHD_upgrade_action(stream->handle, MHD_UPGRADE_ACTION_CLOSE);
 	free(stream);
 	if (http->inside)
-		arm_timer(http, 0);
+		turn_again(http);
 	else
 		run_daemon(http);
 }
@@ -335,10 +328,11 @@ static enum MHD_Result begin(struct http *http, struct MHD_Connection *connectio
 	}
 	*state = exchange;
 	exchange->http = http;
+	exchange->held = info->socket_context;
 	exchange->connection = connection;
 	exchange->request = (struct http_request){.method = method,
-		.path = path,
-		.peer = info->socket_context,
+		.path = http_head_path(path),
+		.peer = &exchange->held->peer,
 		.http = http,
 		.connection = connection,
 		.exchange = exchange};
@@ -350,6 +344,9 @@ static enum MHD_Result begin(struct http *http, struct MHD_Connection *connectio
 			(unsigned)exchange->request.peer->uid);
 		return refuse_early(exchange, &error);
 	}
+	if (http_connection_check_share(&http->connections, exchange->held, &error))
+		return refuse_early(exchange, &error);
+	http_connection_enter(&http->connections, exchange->held, HTTP_BODY);
 	if (http_head_check_length(&exchange->request, &error))
 		return refuse_length(exchange, &error);
 	if (strstr(path, ESCAPED_NUL)) {
@@ -397,7 +394,8 @@ static enum MHD_Result dispatch(struct http_exchange *exchange)
 	struct error error;
 
 	exchange->dispatched = true;
-	exchange->request.received_ns = clock_now();
+	http_connection_enter(&http->connections, exchange->held, HTTP_BUSY);
+	exchange->request.received_ns = exchange->held->since_ns;
 	if (exchange->dropped) {
 		set_too_large(&exchange->request, &error);
 		http_reply_error(&exchange->request, &error);
@@ -439,6 +437,7 @@ static void on_completed(
 	if (!exchange)
 		return;
 	*state = NULL;
+	http_connection_enter(&exchange->http->connections, exchange->held, HTTP_WAITING);
 	loop_remove(exchange->watch);
 	tell_left(exchange);
 	if (exchange->response)
@@ -454,16 +453,14 @@ static void on_connection(void *context, struct MHD_Connection *connection, void
 	const union MHD_ConnectionInfo *info;
 
 	if (code == MHD_CONNECTION_NOTIFY_CLOSED) {
-		http->connections--;
-		free(*state);
+		http->open--;
+		http_connections_remove(&http->connections, *state);
 		*state = NULL;
 		return;
 	}
-	http->connections++;
+	http->open++;
 	info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
-	*state = calloc(1, sizeof(struct http_peer));
-	if (info && *state)
-		peer_read(*state, info->connect_fd, http->group);
+	*state = info ? http_connections_add(&http->connections, info->connect_fd, http->group) : NULL;
 }
 
 /* --- life --- */
@@ -498,8 +495,7 @@ static int start_daemon(struct http *http, int listener)
 		MHD_OPTION_UNESCAPE_CALLBACK, unescape, NULL, MHD_OPTION_LISTEN_SOCKET, listener,
 		MHD_OPTION_NOTIFY_COMPLETED, on_completed, http, MHD_OPTION_NOTIFY_CONNECTION, on_connection,
 		http, MHD_OPTION_CONNECTION_LIMIT, (unsigned int)HTTP_CONNECTIONS_MAX,
-		MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HTTP_HEADER_MEMORY, MHD_OPTION_CONNECTION_TIMEOUT,
-		(unsigned int)HTTP_IDLE_SECONDS, MHD_OPTION_END);
+		MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HTTP_HEADER_MEMORY, MHD_OPTION_END);
 	if (!http->daemon)
 		return -EIO;
 	info = MHD_get_daemon_info(http->daemon, MHD_DAEMON_INFO_EPOLL_FD);
@@ -510,8 +506,8 @@ static int start_daemon(struct http *http, int listener)
 	return http->source && http->timer ? 0 : -ENOMEM;
 }
 
-struct http *http_create(struct loop *loop, int listener, gid_t group, struct metrics *metrics,
-	const struct http_handler *handler, void *context)
+struct http *http_create(struct loop *loop, int listener, gid_t group, uint64_t limit_ms,
+	struct metrics *metrics, const struct http_handler *handler, void *context)
 {
 	struct http *http = calloc(1, sizeof *http);
 
@@ -519,7 +515,8 @@ struct http *http_create(struct loop *loop, int listener, gid_t group, struct me
 		return NULL;
 	*http = (struct http){
 		.loop = loop, .group = group, .metrics = metrics, .handler = handler, .context = context};
-	if (start_daemon(http, listener) < 0) {
+	if (http_connections_init(&http->connections, loop, limit_ms, metrics) < 0 ||
+		start_daemon(http, listener) < 0) {
 		log_error("cannot start the HTTP server");
 		http_destroy(http);
 		return NULL;
@@ -541,5 +538,6 @@ void http_destroy(struct http *http)
 	http->inside = true;
 	if (http->daemon)
 		MHD_stop_daemon(http->daemon);
+	http_connections_finish(&http->connections);
 	free(http);
 }

@@ -3,9 +3,10 @@
  * HTTP/1.1 on a Unix socket: libmicrohttpd within our event loop, with its own epoll set as one of our fds.
  *
  * A client is hostile within these bounds: HTTP_CONNECTIONS_MAX connections (further ones wait in the
- * backlog), HTTP_HEADER_MEMORY for a request's head, HTTP_BODY_MAX for a body (a longer one is refused unread
- * where its length is announced, else read and dropped up to HTTP_DISCARD_MAX, then the connection is
- * closed), HTTP_IDLE_SECONDS without a byte while a request is being read or none is there.
+ * backlog), shared by the users (http_connections.h), HTTP_HEADER_MEMORY for a request's head, HTTP_BODY_MAX
+ * for a body (a longer one is refused unread where its length is announced, else read and dropped up to
+ * HTTP_DISCARD_MAX, then the connection is closed), a limit of time for a request to be there and for its
+ * answer to be read (likewise).
  *
  * A handler answers at once or later. Until it does the connection is suspended and the socket is watched:
  * a client that closes (or half-closes) its end has left.
@@ -30,7 +31,8 @@ enum {
 	HTTP_BODY_MAX = 1024 * 1024,
 	HTTP_BODY_START = 4096,
 	HTTP_DISCARD_MAX = 8 * 1024 * 1024,
-	HTTP_IDLE_SECONDS = 60,
+	HTTP_LIMIT_MS = 60 * 1000,
+	HTTP_ALLOW_MAX = 32,
 	HTTP_UPGRADE_HEADERS_MAX = 4,
 };
 
@@ -65,7 +67,7 @@ struct http_answer {
 };
 
 struct http_request {
-	const char *method, *path;
+	const char *method, *path; /* a HEAD is to be answered as the GET: the body is left out here */
 	const struct http_peer *peer;
 	char *body;
 	size_t body_length;
@@ -77,6 +79,7 @@ struct http_request {
 	const char *key;
 	const void *route;     /* the handler's, set by check and read by handle */
 	const char *body_mend; /* set by check: what to do about a body over the limit; NULL: send less */
+	char allow[HTTP_ALLOW_MAX]; /* set by check with ERROR_METHOD_NOT_ALLOWED: the methods that are */
 	/* Set by handle when it answers later: called once if the client leaves first; then no reply is made.
 	 */
 	void (*left)(void *context);
@@ -97,10 +100,10 @@ typedef void http_upgraded_fn(
 
 /*
  * listener: a listening Unix socket, non-blocking; it stays the caller's. group: members may connect, besides
- * root and the daemon's own uid. NULL on failure (logged).
+ * root and the daemon's own uid. limit_ms: of http_connections.h. NULL on failure (logged).
  */
-struct http *http_create(struct loop *loop, int listener, gid_t group, struct metrics *metrics,
-	const struct http_handler *handler, void *context);
+struct http *http_create(struct loop *loop, int listener, gid_t group, uint64_t limit_ms,
+	struct metrics *metrics, const struct http_handler *handler, void *context);
 /* No new connection is taken from now on. */
 void http_stop_listening(struct http *http);
 /* Takes NULL. Every request must have been answered and every stream closed. */

@@ -51,6 +51,17 @@ static bool wants_upgrade(struct MHD_Connection *connection)
 	return found;
 }
 
+const char *http_head_path(const char *target)
+{
+	static const char scheme[] = "http://";
+	const char *path;
+
+	if (strncasecmp(target, scheme, sizeof scheme - 1) != 0)
+		return target;
+	path = strchr(target + sizeof scheme - 1, '/');
+	return path ? path : "/";
+}
+
 static enum MHD_Result note_key(void *context, enum MHD_ValueKind kind, const char *name, const char *value)
 {
 	struct http_request *request = context;
@@ -63,7 +74,8 @@ static enum MHD_Result note_key(void *context, enum MHD_ValueKind kind, const ch
 
 void http_head_read(struct http_request *request)
 {
-	request->wants_upgrade = wants_upgrade(request->connection);
+	request->wants_upgrade =
+		strcmp(request->method, MHD_HTTP_METHOD_HEAD) != 0 && wants_upgrade(request->connection);
 	MHD_get_connection_values(request->connection, MHD_HEADER_KIND, note_key, request);
 }
 

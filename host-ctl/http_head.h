@@ -9,7 +9,10 @@
 
 #include "host-ctl/http.h"
 
-/* Fills wants_upgrade, keys and key. The texts live as long as the request. */
+/* The path of a target, which may have the absolute form (RFC 9112, 3.2.2): scheme and authority do not
+ * matter here. */
+const char *http_head_path(const char *target);
+/* Fills wants_upgrade, keys and key. The texts live as long as the request. A HEAD wants no upgrade. */
 void http_head_read(struct http_request *request);
 /* 0; or -1 with *error set, ERROR_INVALID: where the body ends is not known (RFC 9112, 6.1 and 6.3), so
  * neither is where the next request begins. */

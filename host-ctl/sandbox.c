@@ -452,6 +452,7 @@ static struct sandbox *make(struct sandboxes *all, uid_t uid)
 	sandbox->stream = -1;
 	sandbox->last_session = SANDBOX_SESSION_FIRST;
 	sandbox->created_ms = clock_read(CLOCK_REALTIME) / CLOCK_NS_PER_MS;
+	sandbox->created_ns = clock_now();
 	sandbox->claim.granted = granted;
 	sandbox->claim.refused = refused;
 	sandbox->request.replied = paused_or_resumed;
@@ -502,24 +503,24 @@ struct sandbox *sandbox_create(
 static int restore_spec(struct sandbox *sandbox, const char *text, struct error *error)
 {
 	json_t *body = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
+	const json_t *created = json_object_get(body, SANDBOX_RECORD_CREATED);
 	int status = json_is_object(body) ? sandbox_spec_parse(&sandbox->spec, body, error)
 					  : error_set(error, ERROR_INTERNAL, "its row has no specification");
 
+	if (json_is_integer(created))
+		sandbox->created_ns = (uint64_t)json_integer_value(created);
 	json_decref(body);
 	return status;
 }
 
-/* What is left of it by the clock of the wall, at least a moment. */
+/* Of one with a VM, and so of this boot; at least a moment. */
 static uint64_t left_of_ttl(const struct sandbox *sandbox)
 {
-	uint64_t now = clock_read(CLOCK_REALTIME) / CLOCK_NS_PER_MS;
-	uint64_t end = sandbox->created_ms + sandbox->spec.ttl_ms;
+	uint64_t passed = (clock_now() - sandbox->created_ns) / CLOCK_NS_PER_MS;
 
 	if (!sandbox->spec.ttl_ms)
 		return 0;
-	if (now < sandbox->created_ms)
-		return sandbox->spec.ttl_ms;
-	return end > now ? end - now : 1;
+	return passed < sandbox->spec.ttl_ms ? sandbox->spec.ttl_ms - passed : 1;
 }
 
 /* One of which nothing is left but its row. */
@@ -555,7 +556,7 @@ int sandbox_restore(
 	sandbox->created_ms = row->created_ms;
 	sandbox->recorded = true;
 	/* Its guest may still hold sessions of the earlier daemon, all of lower ids. */
-	sandbox->last_session = clock_read(CLOCK_REALTIME);
+	sandbox->last_session = clock_now();
 	sandboxes_add(sandbox);
 	sandbox_set_clock(sandbox, SANDBOX_CLOCK_TTL, left_of_ttl(sandbox));
 	if (!vm) {

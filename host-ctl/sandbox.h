@@ -58,7 +58,8 @@ struct sandbox {
 	enum sandbox_state state;
 	char reason[VM_CAUSE_MAX]; /* of failed, stopped and gone: why; else empty */
 	struct error error;	   /* why the last transition did not come about; kind ERROR_NONE: it did */
-	uint64_t created_ms;	   /* CLOCK_REALTIME */
+	uint64_t created_ms;	   /* CLOCK_REALTIME, to be shown */
+	uint64_t created_ns;	   /* CLOCK_MONOTONIC */
 	struct pool *pool;	   /* that it waits in; NULL: in none */
 	struct pool_claim claim;
 	struct vm *vm; /* NULL: not yet, or nothing is left of it */

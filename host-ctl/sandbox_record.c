@@ -12,11 +12,14 @@ _Static_assert((int)JOURNAL_SANDBOX_ID >= (int)SANDBOX_ID_MAX && (int)JOURNAL_VM
 		       (int)JOURNAL_REASON_MAX >= (int)VM_CAUSE_MAX,
 	"what is written is read again");
 
-/* A change that is under way, with all that it needs. */
+/* A change that is under way, with all that it needs. Those of `undone` are at most the sandboxes that there
+ * were: without room for them, no other is noted down. */
 struct sandbox_writing {
 	struct journal_job job;
 	struct journal_sandbox row;
+	struct sandboxes *all;
 	struct sandbox *waits; /* NULL: nobody */
+	struct sandbox_writing *next;
 };
 
 static int put(struct journal *journal, struct journal_job *job, struct error *error)
@@ -29,24 +32,53 @@ static int take_out(struct journal *journal, struct journal_job *job, struct err
 	return journal_sandbox_remove(journal, ((struct sandbox_writing *)job)->row.id, error);
 }
 
+static void drop(struct sandbox_writing *writing)
+{
+	free(writing->row.spec);
+	free(writing);
+}
+
+/* The disk takes something again. */
+static void take_out_undone(struct sandboxes *all)
+{
+	struct sandbox_writing *writing = all->undone, *next;
+
+	all->undone = NULL;
+	for (; writing; writing = next) {
+		next = writing->next;
+		if (all->config.journal)
+			journal_queue_put(all->config.journal, &writing->job);
+		else
+			drop(writing);
+	}
+}
+
 static void written(struct journal_job *job)
 {
 	struct sandbox_writing *writing = (struct sandbox_writing *)job;
+	struct sandboxes *all = writing->all;
 	struct sandbox *sandbox = writing->waits;
 	struct error error = job->error;
 
-	free(writing->row.spec);
-	free(writing);
+	if (error.kind && job->work == take_out) {
+		writing->next = all->undone;
+		all->undone = writing;
+		return;
+	}
+	drop(writing);
+	if (!error.kind)
+		take_out_undone(all);
 	if (!sandbox)
 		return;
 	sandbox->writing = NULL;
 	sandbox_recorded(sandbox, error.kind ? &error : NULL);
 }
 
-/* Without what is not asked for, so that it can be parsed again. */
-static char *dump_spec(const struct sandbox_spec *spec)
+/* Without what is not asked for, so that it can be parsed again. And with the time of its creation by a clock
+ * that nobody sets, which is that of the boot in which its VM lives. */
+static char *dump_spec(const struct sandbox *sandbox)
 {
-	json_t *object = sandbox_spec_to_json(spec), *value;
+	json_t *object = sandbox_spec_to_json(&sandbox->spec), *value;
 	const char *key;
 	void *next;
 	char *text;
@@ -56,6 +88,7 @@ static char *dump_spec(const struct sandbox_spec *spec)
 		if (json_is_null(value))
 			json_object_del(object, key);
 	}
+	json_object_set_new(object, SANDBOX_RECORD_CREATED, json_integer((json_int_t)sandbox->created_ns));
 	text = object ? json_dumps(object, JSON_COMPACT) : NULL;
 	json_decref(object);
 	return text;
@@ -69,6 +102,7 @@ static struct sandbox_writing *make(const struct sandbox *sandbox, enum journal_
 	if (!writing)
 		return NULL;
 	writing->job = (struct journal_job){.work = put, .done = written};
+	writing->all = sandbox->all;
 	writing->row = (struct journal_sandbox){.state = state,
 		.uid = sandbox->uid,
 		.pid = sandbox->pid,
@@ -76,7 +110,7 @@ static struct sandbox_writing *make(const struct sandbox *sandbox, enum journal_
 		.slot = sandbox->slot,
 		.seat = sandbox->seat,
 		.created_ms = sandbox->created_ms,
-		.spec = dump_spec(&sandbox->spec)};
+		.spec = dump_spec(sandbox)};
 	memcpy(writing->row.id, sandbox->id, sizeof sandbox->id);
 	memcpy(writing->row.vm, sandbox->vm_id, sizeof sandbox->vm_id);
 	memcpy(writing->row.reason, sandbox->reason, sizeof sandbox->reason);
@@ -153,4 +187,14 @@ void sandbox_record_remove(struct sandbox *sandbox)
 {
 	write_row(sandbox, JOURNAL_SANDBOX_DELETING, true, false);
 	sandbox->recorded = false;
+}
+
+void sandbox_records_finish(struct sandboxes *all)
+{
+	struct sandbox_writing *writing;
+
+	while ((writing = all->undone)) {
+		all->undone = writing->next;
+		drop(writing);
+	}
 }

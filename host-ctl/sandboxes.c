@@ -24,6 +24,7 @@ void sandboxes_destroy(struct sandboxes *sandboxes)
 		operation_destroy(sandboxes->operations);
 	while (sandboxes->first)
 		sandboxes_forget(sandboxes->first);
+	sandbox_records_finish(sandboxes);
 	free(sandboxes);
 }
 

@@ -13,6 +13,8 @@ struct sandboxes {
 	unsigned int operation_count;
 	unsigned int command_count; /* of all sandboxes */
 	uint64_t output_bytes;	    /* held of commands that have ended */
+	struct sandbox_writing
+		*undone; /* rows that could not be taken out of the journal (sandbox_record.c) */
 };
 
 /* To the registry, and out of it with its memory. */

@@ -211,8 +211,8 @@ static int make_parts(struct serve *serve, struct error *error)
 	if (runtime_listen(&serve->runtime, serve->options.group, error))
 		return -EIO;
 	error_set(error, ERROR_INTERNAL, "the HTTP server did not start");
-	serve->http = http_create(serve->loop, serve->runtime.listener, serve->options.group, &serve->metrics,
-		&api_handler, &serve->api);
+	serve->http = http_create(serve->loop, serve->runtime.listener, serve->options.group,
+		serve->options.client_timeout_ms, &serve->metrics, &api_handler, &serve->api);
 	return serve->http ? 0 : -EIO;
 }
 

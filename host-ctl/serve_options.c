@@ -2,6 +2,7 @@
 #include "host-ctl/serve_options.h"
 #include "common/parse.h"
 #include "host-ctl/cli.h"
+#include "host-ctl/http.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -27,6 +28,7 @@ enum option {
 	OPTION_UID_BASE,
 	OPTION_BOOT_TIMEOUT,
 	OPTION_KEY_GRACE,
+	OPTION_CLIENT_TIMEOUT,
 	OPTION_REHEARSALS,
 	OPTION_KEEP,
 	OPTION_VMM,
@@ -84,6 +86,10 @@ static const struct {
 	[OPTION_KEY_GRACE] = {{"key-grace-ms", 0, true, false}, "N",
 		"what was asked for with an Idempotency-Key goes on so long without a client, to be asked "
 		"for again, 0 to 86400000 (default 60000)"},
+	[OPTION_CLIENT_TIMEOUT] = {{"client-timeout-ms", 0, true, false}, "N",
+		"a client whose request is not there by then, from its connection or its last answer on, is "
+		"cut off, and one that takes five times as long to read its answer, 100 to 3600000 (default "
+		"60000)"},
 	[OPTION_REHEARSALS] = {{"rehearsals", 0, true, false}, "N",
 		"sample commands that each VM runs before it counts as warm, 0 to 8; the first makes a later "
 		"command's "
@@ -309,6 +315,8 @@ static int set_value(struct serve_options *options, enum option option, const ch
 		return set_number(option, value, 100, 3600 * 1000, &options->boot_timeout_ms, error);
 	case OPTION_KEY_GRACE:
 		return set_number(option, value, 0, SERVE_KEY_GRACE_MAX_MS, &options->key_grace_ms, error);
+	case OPTION_CLIENT_TIMEOUT:
+		return set_number(option, value, 100, 3600 * 1000, &options->client_timeout_ms, error);
 	case OPTION_KEEP:
 		return set_number(option, value, 1, 24 * 3600 * 1000, &options->keep_ms, error);
 	case OPTION_REHEARSALS:
@@ -389,6 +397,7 @@ static void set_defaults(struct serve_options *options)
 		.cpus = 1,
 		.boot_timeout_ms = VM_BOOT_TIMEOUT_MS,
 		.key_grace_ms = SERVE_KEY_GRACE_DEFAULT_MS,
+		.client_timeout_ms = HTTP_LIMIT_MS,
 		.keep_ms = SERVE_KEEP_MS,
 		.reserve_bytes = ROOM_RESERVE_DEFAULT,
 		.target = SERVE_POOL_DEFAULT,

@@ -36,7 +36,7 @@ enum {
 struct serve_options {
 	const char *socket, *runtime_directory, *cgroup_root;
 	const char *vmm, *kvm, *kernel, *initrd, *image, *memory, *serial_directory, *state_directory;
-	uint64_t memory_bytes, boot_timeout_ms, reserve_bytes, key_grace_ms, keep_ms;
+	uint64_t memory_bytes, boot_timeout_ms, reserve_bytes, key_grace_ms, keep_ms, client_timeout_ms;
 	unsigned int target, vms_max, starts_max, queue_max, rehearsals, cpus, standby;
 	uid_t uid_base;
 	gid_t group;

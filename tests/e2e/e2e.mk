@@ -47,3 +47,12 @@ $(LEAKY)/guest-init: $(BUILD)/musl/tests/e2e/leaks/guest.o $(GUEST_INIT_OBJS)
 $(LEAKY)/initramfs.cpio: rootfs/build-initramfs $(ROOTFS_DEPS) $(LEAKY)/guest-init
 	@rootfs/build-initramfs $@ $(LEAKY)/guest-init && touch $@
 CHECK_NEEDS += $(LEAKY)/host-ctl $(LEAKY)/vmm $(LEAKY)/initramfs.cpio
+
+# What stops PID 1 of a guest.
+STOP_AGENT := $(BUILD)/e2e/stop_agent
+$(STOP_AGENT): tests/e2e/stop_agent.c
+	@mkdir -p $(@D)
+	@echo "  LD $@"
+	@$(MUSL_CC) $(filter-out -MMD -MP,$(MUSL_CFLAGS)) -static -s -o $@ $<
+LINT_SRCS += tests/e2e/stop_agent.c
+CHECK_NEEDS += $(STOP_AGENT)
