@@ -23,5 +23,5 @@ $(FAKE_VMM): $(patsubst %.c,$(BUILD)/host/%.o,$(FAKE_VMM_SRCS) $(COMMON_SRCS))
 	@mkdir -p $(@D)
 	@echo "  LD $@"
 	@$(CC) -static -o $@ $^
-$(patsubst %,$(BUILD)/san/tests/unit/hostctl_%,bodies build clock commands commands_attach events frames hostile http http_connections http_forms keyed keyed_ends pool recovery sandboxes sandboxes_many serve serve_check stream template_states templates vm vm_owned): | $(FAKE_VMM)
+$(patsubst %,$(BUILD)/san/tests/unit/hostctl_%,bodies build clock commands commands_attach events frames hostile http http_connections http_forms keyed keyed_ends output pool recovery sandboxes sandboxes_many serve serve_check stream template_states templates vm vm_owned): | $(FAKE_VMM)
 $(BUILD)/san/tests/unit/hostctl_serve_check: | $(BUILD)/vmm/vmm
