@@ -189,7 +189,7 @@ int snapshot_memory_check(int fd, const struct snapshot_memory *what, uint64_t s
 	return r < 0 || is_sealed(fd) ? r : check_sum(fd, what, why);
 }
 
-/* What is looked at as one: data, or a hole. */
+/* What is looked at as one: data, or a hole. A power of two. */
 static uint64_t block_of(const struct guest_memory *memory)
 {
 	uint64_t block = SNAPSHOT_BLOCK_MIN;
@@ -208,7 +208,7 @@ static int64_t hole_at(int fd, uint64_t from, uint64_t end, uint64_t block)
 		return -errno;
 	if (data < 0 || (uint64_t)data >= end)
 		return (int64_t)(end - from);
-	return (int64_t)(((uint64_t)data - from) / block * block);
+	return (int64_t)(((uint64_t)data - from) & ~(block - 1));
 }
 
 /* base: where the region begins in the file. */
