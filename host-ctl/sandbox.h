@@ -21,6 +21,7 @@
 enum {
 	SANDBOX_ID_MAX = 24, /* "sb-" and 16 hexadecimal digits */
 	SANDBOX_PATIENCE_MS = 10 * 1000,
+	SANDBOX_RETURN_MS = 60 * 1000, /* for the agent of one that was taken back, which runs, to be there */
 	/* Ids of its sessions are above: those below are of rehearsals, and of a template's preparation. */
 	SANDBOX_SESSION_FIRST = 1 << 20,
 };
@@ -65,7 +66,7 @@ struct sandbox {
 	bool verified; /* nothing is left of its VM */
 	const struct vm_config *vm_config;
 	int stream; /* to the agent, open and unused; or -1 */
-	struct vm_request request;
+	struct vm_request request, knock;
 	struct sandbox_watcher *watchers;
 	struct loop_source *timer;
 	uint64_t due_ns[SANDBOX_CLOCK_COUNT];	 /* CLOCK_MONOTONIC; 0: never */
@@ -79,6 +80,7 @@ struct sandbox {
 	unsigned int slot;
 	int seat;
 	bool seen;			 /* it is known whether its guest stands */
+	bool comes_up;			 /* its guest runs, but does not take commands yet */
 	bool recorded;			 /* there is a row, or one is being written */
 	struct sandbox_writing *writing; /* that READY waits for; or NULL */
 };

@@ -7,6 +7,7 @@
  *   both             "out" on stdout, "err" on stderr
  *   latin            bytes that are not UTF-8
  *   flood BYTES      that many of a pattern; dribble BYTES: each in a frame
+ *   count N MS       lines 0 to N-1, one each MS milliseconds
  *   sleep            nothing at all; started-sleep: STARTED, then nothing until KILL or SIGNAL
  *   no-such-command  fails to start, ENOENT
  *   refuse           ERROR
@@ -24,18 +25,9 @@
 #include <string.h>
 #include <unistd.h>
 
-static void put(struct fake *fake, int type, const void *data, size_t length)
-{
-	struct agent_output output = {.offset = fake->offset[type == AGENT_STDERR]};
-
-	fake->offset[type == AGENT_STDERR] += length;
-	if (frame_write(fake->session, (uint8_t)type, &output, sizeof output, data, length))
-		fake_end_stream();
-}
-
 static void put_exit(struct fake *fake, int kind, int code, int step)
 {
-	struct agent_exit ending = {.kind = (uint8_t)kind,
+	const struct agent_exit ending = {.kind = (uint8_t)kind,
 		.code = code,
 		.step = (uint16_t)step,
 		.stdout_bytes = fake->offset[0],
@@ -43,7 +35,7 @@ static void put_exit(struct fake *fake, int kind, int code, int step)
 		.wall_us = 1234,
 		.max_rss_kib = 56};
 
-	frame_write(fake->session, AGENT_EXIT, &ending, sizeof ending, NULL, 0);
+	fake_put_exit(fake, &ending);
 }
 
 void fake_put_started(struct fake *fake)
@@ -62,7 +54,7 @@ static void do_echo(struct fake *fake, const char *word, uint32_t count)
 		length += (size_t)snprintf(
 			line + length, sizeof line - length, "%s%s", word, i + 1 < count ? " " : "");
 	line[length++] = '\n';
-	put(fake, AGENT_STDOUT, line, length);
+	fake_put(fake, AGENT_STDOUT, line, length);
 	put_exit(fake, AGENT_EXITED, 0, 0);
 }
 
@@ -76,7 +68,7 @@ static void do_flood(struct fake *fake, const char *bytes)
 	while (left) {
 		size_t part = left < sizeof chunk ? (size_t)left : sizeof chunk;
 
-		put(fake, AGENT_STDOUT, chunk, part);
+		fake_put(fake, AGENT_STDOUT, chunk, part);
 		left -= part;
 	}
 	put_exit(fake, AGENT_EXITED, 0, 0);
@@ -105,7 +97,7 @@ static void do_cat(struct fake *fake, struct frame_reader *reader)
 	struct frame frame;
 
 	for (;;) {
-		fake_read_frame(fake->session, reader, &frame);
+		fake_take_frame(fake, reader, &frame);
 		if (frame.type == AGENT_KILL) {
 			put_exit(fake, AGENT_KILLED, 0, 0);
 			return;
@@ -115,8 +107,22 @@ static void do_cat(struct fake *fake, struct frame_reader *reader)
 		if (frame.type != AGENT_STDIN)
 			continue;
 		credit = (struct agent_credit){.bytes = frame.length};
-		put(fake, AGENT_STDOUT, frame.payload, frame.length);
+		fake_put(fake, AGENT_STDOUT, frame.payload, frame.length);
 		frame_write(fake->session, AGENT_STDIN_CREDIT, &credit, sizeof credit, NULL, 0);
+	}
+	put_exit(fake, AGENT_EXITED, 0, 0);
+}
+
+/* Lines of numbers, one each so many milliseconds. */
+static void do_count(struct fake *fake, const char *count)
+{
+	long milliseconds = strtol(count + strlen(count) + 1, NULL, 10);
+	unsigned long lines = strtoul(count, NULL, 10);
+	char line[32];
+
+	for (unsigned long i = 0; i < lines; i++) {
+		fake_put(fake, AGENT_STDOUT, line, (size_t)snprintf(line, sizeof line, "%lu\n", i));
+		fake_pause_ms(milliseconds);
 	}
 	put_exit(fake, AGENT_EXITED, 0, 0);
 }
@@ -126,7 +132,7 @@ static void do_sleep(struct fake *fake, struct frame_reader *reader)
 	struct frame frame;
 
 	do
-		fake_read_frame(fake->session, reader, &frame);
+		fake_take_frame(fake, reader, &frame);
 	while (frame.type != AGENT_KILL && frame.type != AGENT_SIGNAL);
 	if (frame.type == AGENT_KILL)
 		put_exit(fake, AGENT_KILLED, 0, 0);
@@ -150,7 +156,7 @@ static void break_protocol(struct fake *fake, const char *how)
 	else if (!strcmp(how, "bad-exit"))
 		put_exit(fake, AGENT_EXITED, 256, 0);
 	else if (!strcmp(how, "bad-count")) {
-		put(fake, AGENT_STDOUT, "abc", 3);
+		fake_put(fake, AGENT_STDOUT, "abc", 3);
 		fake->offset[0] = 2;
 		put_exit(fake, AGENT_EXITED, 0, 0);
 	} else if (!strcmp(how, "bad-length")) {
@@ -161,7 +167,7 @@ static void break_protocol(struct fake *fake, const char *how)
 	else if (!strcmp(how, "bad-credit"))
 		frame_write(fake->session, AGENT_STDIN_CREDIT, &credit, sizeof credit, NULL, 0);
 	else
-		put(fake, AGENT_STDOUT, "early", 5);
+		fake_put(fake, AGENT_STDOUT, "early", 5);
 	pause();
 }
 
@@ -219,6 +225,8 @@ static void run_started(
 		do_flood(fake, next);
 	else if (!strcmp(command, "dribble"))
 		do_dribble(fake, next);
+	else if (!strcmp(command, "count") && count == 2)
+		do_count(fake, next);
 	else if (!strcmp(command, "started-sleep"))
 		do_sleep(fake, reader);
 	else if (!strcmp(command, "die"))
@@ -230,11 +238,11 @@ static void run_started(
 	else if (!strncmp(command, "bad-", 4))
 		break_protocol(fake, command);
 	else if (!strcmp(command, "latin")) {
-		put(fake, AGENT_STDOUT, "\xe9\xff\0x", 4);
+		fake_put(fake, AGENT_STDOUT, "\xe9\xff\0x", 4);
 		put_exit(fake, AGENT_EXITED, 0, 0);
 	} else if (!strcmp(command, "both")) {
-		put(fake, AGENT_STDOUT, "out\n", 4);
-		put(fake, AGENT_STDERR, "err\n", 4);
+		fake_put(fake, AGENT_STDOUT, "out\n", 4);
+		fake_put(fake, AGENT_STDERR, "err\n", 4);
 		put_exit(fake, AGENT_EXITED, 0, 0);
 	} else if (!strcmp(command, "close")) {
 		close(fake->session);
@@ -265,10 +273,20 @@ void fake_serve_session(struct fake *fake)
 
 	if (frame_reader_init(&reader, AGENT_FRAME_MAX))
 		fake_fail("memory");
-	fake_read_frame(fake->session, &reader, &frame);
+	if (!fake_read_frame(fake->session, &reader, &frame)) {
+		fd_close(&fake->session);
+		frame_reader_finish(&reader);
+		return;
+	}
+	if (frame.type == AGENT_ATTACH) {
+		fake_attach(fake, &frame);
+		frame_reader_finish(&reader);
+		return;
+	}
 	if (frame.type != AGENT_NEW || frame_parse_new(&frame, &view, &why))
 		fake_fail("no proper NEW");
 	fake->id = view.fixed.session;
+	fake_hold(fake, view.fixed.flags & AGENT_NEW_STDIN);
 	/* The reader's buffer moves on with its next frame. */
 	memcpy(strings, view.strings, view.fixed.strings_length);
 	next = strings + strlen(strings) + 1;
