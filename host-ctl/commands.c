@@ -36,7 +36,8 @@ json_t *commands_to_json(const struct sandbox *sandbox)
 
 static bool is_stale(const struct command *command)
 {
-	return command->state == COMMAND_CREATED && clock_now() > command->token.expires_ns;
+	return command->state == COMMAND_CREATED && !command->created &&
+	       clock_now() > command->token.expires_ns;
 }
 
 /* Of one sandbox, one that gives way; NULL: none does. */

@@ -23,13 +23,23 @@ static void fail_batch(struct journal_queue *queue, const struct error *error)
 		job->error = *error;
 }
 
+static bool is_synced(const struct journal_queue *queue)
+{
+	for (const struct journal_job *job = queue->batch; job; job = job->next)
+		if (!job->unsynced)
+			return true;
+	return false;
+}
+
 /* On the worker. */
 static void commit_batch(void *context)
 {
 	struct journal_queue *queue = context;
 	struct error error;
-	int status = journal_begin(queue->journal, &error);
+	int status = journal_set_synced(queue->journal, is_synced(queue), &error);
 
+	if (!status)
+		status = journal_begin(queue->journal, &error);
 	if (status) {
 		fail_batch(queue, &error);
 		return;

@@ -3,6 +3,7 @@
 #include "host-ctl/text.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,7 +18,18 @@ void run_output_finish(struct run_output *output)
 void run_output_drop(struct run_output *output)
 {
 	free(output->bytes);
-	*output = (struct run_output){.total = output->total};
+	*output = (struct run_output){.total = output->total, .first = output->first};
+}
+
+void run_output_begin_at(struct run_output *output, uint64_t offset)
+{
+	output->first = output->total = offset;
+}
+
+/* Nothing is missing since the first that came. */
+static bool is_whole(const struct run_output *output)
+{
+	return output->total - output->first == output->length;
 }
 
 static void grow(struct run_output *output, size_t needed)
@@ -80,29 +92,31 @@ void run_output_add(struct run_output *output, const void *data, size_t length)
 
 uint64_t run_output_oldest(const struct run_output *output)
 {
-	if (output->total == output->length)
-		return 0;
+	if (is_whole(output))
+		return output->first;
 	return output->length == HELD_MAX ? output->total - RUN_OUTPUT_TAIL : output->total;
 }
 
 ptrdiff_t run_output_peek(const struct run_output *output, uint64_t offset, const uint8_t **bytes)
 {
-	uint64_t oldest = run_output_oldest(output), into;
+	uint64_t oldest = run_output_oldest(output), into = offset - output->first;
 	size_t at, end;
 
 	if (offset > output->total)
 		return -EINVAL;
 	if (offset == output->total)
 		return 0;
-	if (output->total == output->length) {
-		*bytes = output->bytes + offset;
-		return (ptrdiff_t)(output->length - offset);
+	if (offset < output->first)
+		return -ENODATA;
+	if (is_whole(output)) {
+		*bytes = output->bytes + into;
+		return (ptrdiff_t)(output->length - into);
 	}
 	if (offset < oldest) {
-		if (offset >= RUN_OUTPUT_HEAD || output->length < HELD_MAX)
+		if (into >= RUN_OUTPUT_HEAD || output->length < HELD_MAX)
 			return -ENODATA;
-		*bytes = output->bytes + offset;
-		return (ptrdiff_t)(RUN_OUTPUT_HEAD - offset);
+		*bytes = output->bytes + into;
+		return (ptrdiff_t)(RUN_OUTPUT_HEAD - into);
 	}
 	/* The ring: its oldest byte stands at output->ring. */
 	into = offset - oldest;

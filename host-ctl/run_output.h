@@ -20,11 +20,14 @@ struct run_output {
 	size_t length;	 /* bytes held */
 	size_t ring;	 /* where in the ring the oldest byte stands, once it is full */
 	uint64_t total;
+	uint64_t first; /* what was written before this was never here */
 };
 
 void run_output_finish(struct run_output *output);
 /* Nothing is held any more; the total stays. */
 void run_output_drop(struct run_output *output);
+/* Of one to which nothing was added: what is added next stands at this offset. */
+void run_output_begin_at(struct run_output *output, uint64_t offset);
 /* Keeps what fits; without memory the bytes count as dropped. */
 void run_output_add(struct run_output *output, const void *data, size_t length);
 /*

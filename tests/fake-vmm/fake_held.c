@@ -12,6 +12,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <unistd.h>
+
+/* Those below are the daemon's own. */
+enum { USERS_FIRST = 1 << 20 };
 
 struct fake_held {
 	struct fake_held *next; /* the newest first */
@@ -23,7 +27,7 @@ struct fake_held {
 	uint64_t end[2];
 	uint8_t *bytes[2]; /* rings */
 	uint64_t input;
-	bool takes_input, over, evicted;
+	bool takes_input, returned, over, evicted;
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -148,6 +152,7 @@ static bool take_over(struct fake *fake, bool wait)
 		return false;
 	fd_close(&fake->session);
 	fake->session = incoming;
+	held->returned = true;
 	if (fake_told(fake, "attach-nothing"))
 		return true;
 	put_started(fake);
@@ -174,6 +179,19 @@ void fake_put(struct fake *fake, int type, const void *data, size_t length)
 	send_kept(fake);
 }
 
+/* Takes so much of stdin, and nothing more before the next daemon. */
+static void turn_deaf(struct fake *fake, struct frame *frame)
+{
+	const uint32_t taken = (uint32_t)fake_told_number(fake, "deaf:");
+	char byte;
+
+	if (frame->type != AGENT_STDIN || frame->length <= taken)
+		return;
+	frame->length = taken;
+	while (read(fake->session, &byte, 1) > 0)
+		;
+}
+
 void fake_take_frame(struct fake *fake, struct frame_reader *reader, struct frame *frame)
 {
 	struct fake_held *held = fake->held;
@@ -186,6 +204,8 @@ void fake_take_frame(struct fake *fake, struct frame_reader *reader, struct fram
 		if (frame_reader_init(reader, AGENT_FRAME_MAX))
 			fake_fail("memory");
 	}
+	if (fake_told_number(fake, "deaf:") >= 0 && held->id >= USERS_FIRST && !held->returned)
+		turn_deaf(fake, frame);
 	pthread_mutex_lock(&lock);
 	if (frame->type == AGENT_STDIN)
 		held->input += frame->length;
@@ -239,16 +259,18 @@ static void hand_over(struct fake_held *held, const struct agent_attach *attach,
 	pthread_cond_broadcast(&changed);
 }
 
-void fake_attach(struct fake *fake, const struct frame *frame)
+void fake_attach(struct fake *fake)
 {
 	static const char text[] = "ATTACH: no such session";
 	struct fake_held *held;
+	uint8_t frame[AGENT_FRAME_HEADER + sizeof(struct agent_attach)];
 	struct agent_attach attach;
 	struct agent_status refusal = {.text_length = sizeof text - 1};
 
-	if (frame->length != sizeof attach)
+	/* What follows is the session's to read. */
+	if (io_read_full(fake->session, frame, sizeof frame) != sizeof frame)
 		fake_fail("no proper ATTACH");
-	memcpy(&attach, frame->payload, sizeof attach);
+	memcpy(&attach, frame + AGENT_FRAME_HEADER, sizeof attach);
 	if (fake_told(fake, "attach-garbage")) {
 		frame_write(fake->session, AGENT_STDOUT, "12345678x", 9, NULL, 0);
 		fd_close(&fake->session);

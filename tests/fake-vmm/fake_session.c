@@ -23,6 +23,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 static void put_exit(struct fake *fake, int kind, int code, int step)
@@ -122,7 +123,8 @@ static void do_count(struct fake *fake, const char *count)
 
 	for (unsigned long i = 0; i < lines; i++) {
 		fake_put(fake, AGENT_STDOUT, line, (size_t)snprintf(line, sizeof line, "%lu\n", i));
-		fake_pause_ms(milliseconds);
+		if (milliseconds)
+			fake_pause_ms(milliseconds);
 	}
 	put_exit(fake, AGENT_EXITED, 0, 0);
 }
@@ -264,6 +266,7 @@ static void split_line(char *line, char *command, size_t size, char **rest, uint
 
 void fake_serve_session(struct fake *fake)
 {
+	struct agent_frame_header header;
 	struct agent_new_view view;
 	struct frame_reader reader;
 	struct frame frame;
@@ -271,18 +274,18 @@ void fake_serve_session(struct fake *fake)
 	char command[64], strings[AGENT_STRINGS_MAX];
 	char *next;
 
+	if (recv(fake->session, &header, sizeof header, MSG_PEEK | MSG_WAITALL) != sizeof header) {
+		fd_close(&fake->session);
+		return;
+	}
+	if (header.type == AGENT_ATTACH) {
+		fake_attach(fake);
+		return;
+	}
 	if (frame_reader_init(&reader, AGENT_FRAME_MAX))
 		fake_fail("memory");
-	if (!fake_read_frame(fake->session, &reader, &frame)) {
-		fd_close(&fake->session);
-		frame_reader_finish(&reader);
-		return;
-	}
-	if (frame.type == AGENT_ATTACH) {
-		fake_attach(fake, &frame);
-		frame_reader_finish(&reader);
-		return;
-	}
+	if (!fake_read_frame(fake->session, &reader, &frame))
+		fake_fail("no whole NEW");
 	if (frame.type != AGENT_NEW || frame_parse_new(&frame, &view, &why))
 		fake_fail("no proper NEW");
 	fake->id = view.fixed.session;

@@ -15,7 +15,7 @@
  * and to who owns the VM:
  *   pause-nothing | pause-panic | resume-refused | later-refused | later-nothing | later-twice
  * and to the daemon that takes it back:
- *   return-never | attach-nothing | attach-gone | attach-garbage
+ *   return-never | attach-nothing | attach-gone | attach-garbage | deaf:BYTES
  * and the command of a run, argv[0], says how that goes (fake_session.c):
  *   echo WORD... | exit N | cat | signal N | both | flood BYTES | dribble BYTES | sleep | started-sleep
  * | no-such-command | latin | refuse | oom | timeout | close | die N | panic | half

@@ -47,7 +47,7 @@ void fake_put(struct fake *fake, int type, const void *data, size_t length);
 void fake_take_frame(struct fake *fake, struct frame_reader *reader, struct frame *frame);
 /* Sends EXIT, and serves whoever attaches later, until the session gives way to others. */
 void fake_put_exit(struct fake *fake, const struct agent_exit *ending);
-/* An ATTACH frame on the stream fake->session, which is another's after that, or closed. */
-void fake_attach(struct fake *fake, const struct frame *frame);
+/* An ATTACH frame comes on the stream fake->session, which is another's after that, or closed. */
+void fake_attach(struct fake *fake);
 
 #endif

@@ -1,62 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sandboxes across the end of the daemon: taken back or removed, and never anything else. */
-#include "tests/unit/hostctl_sandboxes_fixture.h"
+#include "tests/unit/hostctl_recovery_fixture.h"
 
 #include "host-ctl/process.h"
 
 #include <sys/mman.h>
 
 enum { KILLS = 30, LOAD = 6 };
-
-static char *const pool_of_two[] = {"--pool", "2", NULL};
-
-static void kill_daemon(struct daemon *daemon)
-{
-	kill(daemon->pid, SIGKILL);
-	assert_int_equal(daemon_wait(daemon), 128 + SIGKILL);
-}
-
-static void restart(struct daemon *daemon)
-{
-	kill_daemon(daemon);
-	daemon_launch(daemon, "boot", pool_of_two, true);
-}
-
-/* The text of one field of a sandbox; static until the next call. */
-static const char *field(const struct daemon *daemon, const char *id, const char *name)
-{
-	static char text[4096];
-	struct answer answer;
-
-	call_sandbox(daemon, "GET", id, "", NULL, &answer);
-	assert_int_equal(answer.status, 200);
-	snprintf(text, sizeof text, "%s", member(&answer, name));
-	answer_finish(&answer);
-	return text;
-}
-
-static long pid_of_vm(const struct daemon *daemon, const char *vm)
-{
-	struct answer answer;
-	const json_t *one;
-	long pid = -1;
-	size_t i;
-
-	call(daemon, "GET", "/v1/pool", NULL, &answer);
-	json_array_foreach(json_object_get(answer.json, "vms"), i, one)
-	{
-		if (!strcmp(json_string_value(json_object_get(one, "id")), vm))
-			pid = (long)json_integer_value(json_object_get(one, "pid"));
-	}
-	answer_finish(&answer);
-	return pid;
-}
-
-static void vm_of(const struct daemon *daemon, const char *id, char vm[32])
-{
-	snprintf(vm, 32, "%s", field(daemon, id, "vm") + 1);
-	vm[strcspn(vm, "\"")] = '\0';
-}
 
 /* That it was is known for a while, or it is known no more. */
 static void expect_deleted(const struct daemon *daemon, const char *id)
