@@ -91,10 +91,6 @@ void api_commands_post(struct api *api, struct http_request *request)
 	struct error error;
 	struct command *command = api_create_command(api, request, "keep", &error);
 
-	if (command && command_record(command, &error)) {
-		command_destroy(command);
-		command = NULL;
-	}
 	if (!command) {
 		reply(request, 201, NULL, &error);
 		return;
@@ -104,6 +100,8 @@ void api_commands_post(struct api *api, struct http_request *request)
 	command_hold(command);
 	request->left = creator_left;
 	request->left_context = command;
+	if (command_record(command, &error))
+		created(command, &error);
 }
 
 void api_commands_get(struct api *api, struct http_request *request)

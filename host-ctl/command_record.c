@@ -159,12 +159,18 @@ static bool is_recorded(const struct command *command)
 	return command->has_row && command->sandbox->recorded && command->sandbox->all->config.journal;
 }
 
+static void put_lazily(const struct command *command, struct command_writing *writing)
+{
+	writing->job.lazy = true;
+	journal_queue_put(command->sandbox->all->config.journal, &writing->job);
+}
+
 void command_record_end(struct command *command)
 {
 	struct command_writing *writing = is_recorded(command) ? make(command) : NULL;
 
 	if (writing)
-		journal_queue_put(command->sandbox->all->config.journal, &writing->job);
+		put_lazily(command, writing);
 }
 
 void command_record_remove(struct command *command)
@@ -175,5 +181,5 @@ void command_record_remove(struct command *command)
 	if (!writing)
 		return;
 	writing->job.work = take_out;
-	journal_queue_put(command->sandbox->all->config.journal, &writing->job);
+	put_lazily(command, writing);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A command's row in the journal (journal_commands.h): there before its client is told that it was created,
- * and before the guest is asked to start it; as it ended some time after that. What is not written of an end
- * is found out from the guest by the next daemon.
+ * and before the guest is asked to start it; as it ended some JOURNAL_LAZY_MS after that. What is not written
+ * of an end is found out from the guest by the next daemon.
  */
 #ifndef HOST_CTL_COMMAND_RECORD_H
 #define HOST_CTL_COMMAND_RECORD_H

@@ -8,6 +8,7 @@
 #include "tests/fake-vmm/fake_vmm.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -212,6 +213,21 @@ void fake_take_frame(struct fake *fake, struct frame_reader *reader, struct fram
 	if (frame->type == AGENT_STDIN_EOF)
 		held->takes_input = false;
 	pthread_mutex_unlock(&lock);
+}
+
+bool fake_try_frame(struct fake *fake, struct frame_reader *reader, struct frame *frame, long milliseconds)
+{
+	struct pollfd wait = {.fd = fake->session, .events = POLLIN};
+
+	if (poll(&wait, 1, (int)milliseconds) <= 0)
+		return false;
+	if (fake_read_frame(fake->session, reader, frame))
+		return true;
+	lose(fake);
+	frame_reader_finish(reader);
+	if (frame_reader_init(reader, AGENT_FRAME_MAX))
+		fake_fail("memory");
+	return false;
 }
 
 void fake_put_exit(struct fake *fake, const struct agent_exit *ending)

@@ -7,7 +7,7 @@
  *   both             "out" on stdout, "err" on stderr
  *   latin            bytes that are not UTF-8
  *   flood BYTES      that many of a pattern; dribble BYTES: each in a frame
- *   count N MS       lines 0 to N-1, one each MS milliseconds
+ *   count N MS       lines 0 to N-1, one each MS milliseconds, until a SIGNAL
  *   sleep            nothing at all; started-sleep: STARTED, then nothing until KILL or SIGNAL
  *   no-such-command  fails to start, ENOENT
  *   refuse           ERROR
@@ -114,17 +114,18 @@ static void do_cat(struct fake *fake, struct frame_reader *reader)
 	put_exit(fake, AGENT_EXITED, 0, 0);
 }
 
-/* Lines of numbers, one each so many milliseconds. */
-static void do_count(struct fake *fake, const char *count)
+/* Lines of numbers, one each so many milliseconds, until it gets a signal. */
+static void do_count(struct fake *fake, const char *count, struct frame_reader *reader)
 {
 	long milliseconds = strtol(count + strlen(count) + 1, NULL, 10);
 	unsigned long lines = strtoul(count, NULL, 10);
+	struct frame frame;
 	char line[32];
 
 	for (unsigned long i = 0; i < lines; i++) {
 		fake_put(fake, AGENT_STDOUT, line, (size_t)snprintf(line, sizeof line, "%lu\n", i));
-		if (milliseconds)
-			fake_pause_ms(milliseconds);
+		if (fake_try_frame(fake, reader, &frame, milliseconds) && frame.type == AGENT_SIGNAL)
+			break;
 	}
 	put_exit(fake, AGENT_EXITED, 0, 0);
 }
@@ -228,7 +229,7 @@ static void run_started(
 	else if (!strcmp(command, "dribble"))
 		do_dribble(fake, next);
 	else if (!strcmp(command, "count") && count == 2)
-		do_count(fake, next);
+		do_count(fake, next, reader);
 	else if (!strcmp(command, "started-sleep"))
 		do_sleep(fake, reader);
 	else if (!strcmp(command, "die"))

@@ -45,6 +45,8 @@ void fake_hold(struct fake *fake, bool has_input);
 void fake_put(struct fake *fake, int type, const void *data, size_t length);
 /* The next frame of whoever is attached, and of who attaches next: it does not return without one. */
 void fake_take_frame(struct fake *fake, struct frame_reader *reader, struct frame *frame);
+/* The same, for so long at most, and without waiting for anybody to attach. False: there was none. */
+bool fake_try_frame(struct fake *fake, struct frame_reader *reader, struct frame *frame, long milliseconds);
 /* Sends EXIT, and serves whoever attaches later, until the session gives way to others. */
 void fake_put_exit(struct fake *fake, const struct agent_exit *ending);
 /* An ATTACH frame comes on the stream fake->session, which is another's after that, or closed. */

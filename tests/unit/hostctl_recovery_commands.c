@@ -12,14 +12,19 @@ struct reading {
 	size_t length;
 };
 
-/* The lines of `count`, from 0 on. */
-static size_t fill_lines(char *text, unsigned int lines)
+/* The lines of `count`, from 0 on, so many bytes and the rest of a line. How many lines. */
+static unsigned int fill_lines(char *text, size_t length)
 {
-	size_t length = 0;
+	unsigned int lines = 0;
 
-	for (unsigned int i = 0; i < lines; i++)
-		length += (size_t)snprintf(text + length, 16, "%u\n", i);
-	return length;
+	for (size_t at = 0; at < length; lines++)
+		at += (size_t)snprintf(text + at, 16, "%u\n", lines);
+	return lines;
+}
+
+static void expect_frame(struct stream *stream)
+{
+	assert_true(next_frame(stream));
 }
 
 /* Takes the frame of output that came: it goes on where the reading is. */
@@ -106,10 +111,10 @@ static void start_detached(
 
 static void test_running_command_goes_on(void **state)
 {
-	enum { LINES = 300, KILLS = 3 };
+	enum { KILLS = 3, AT_LEAST = 100 };
 	static struct reading reading;
-	static char lines[OUTPUT_MAX];
-	const size_t length = fill_lines(lines, LINES);
+	static char lines[OUTPUT_MAX + 16];
+	const struct agent_signal interrupt = {.signal = SIGINT};
 	struct daemon daemon;
 	struct command command;
 	struct stream stream;
@@ -119,11 +124,11 @@ static void test_running_command_goes_on(void **state)
 	reading.length = 0;
 	daemon_start(&daemon, "boot", pool_of_two);
 	create_sandbox(&daemon, "{}", id);
-	create_command(&daemon, id, "{\"argv\":[\"count\",\"300\",\"10\"]}", &command);
+	create_command(&daemon, id, "{\"argv\":[\"count\",\"100000\",\"2\"]}", &command);
 	assert_int_equal(attach(&daemon, id, &command, "", &stream), 101);
 	expect(&stream, AGENT_STARTED);
 	for (int i = 1; i <= KILLS; i++) {
-		while (reading.length < length * (size_t)i / (KILLS + 2)) {
+		for (size_t wanted = reading.length + AT_LEAST; reading.length < wanted;) {
 			assert_true(next_frame(&stream));
 			take_output(&stream, &reading);
 		}
@@ -136,14 +141,15 @@ static void test_running_command_goes_on(void **state)
 		expect_field(&daemon, id, &command, "state", "\"running\"");
 		attach_again(&daemon, id, &command, &reading, &stream);
 	}
-	assert_true(reading.length < length);
-	while (reading.length < length) {
-		assert_true(next_frame(&stream));
+	send_frame(&stream, AGENT_SIGNAL, &interrupt, sizeof interrupt);
+	for (expect_frame(&stream); stream.frame.type == AGENT_STDOUT; expect_frame(&stream))
 		take_output(&stream, &reading);
-	}
-	expect_exit(&stream, AGENT_EXITED, 0);
-	assert_int_equal(reading.length, length);
-	assert_memory_equal(reading.bytes, lines, length);
+	assert_int_equal(stream.frame.type, AGENT_EXIT);
+	expect_end(&stream);
+	/* Each byte once, and to the end. */
+	assert_int_equal(reading.bytes[reading.length - 1], '\n');
+	fill_lines(lines, reading.length);
+	assert_memory_equal(reading.bytes, lines, reading.length);
 	/* Other commands work beside, in the same guest. */
 	create_command(&daemon, id, "{\"argv\":[\"exit\",\"4\"]}", &command);
 	assert_int_equal(attach(&daemon, id, &command, "", &stream), 101);
@@ -244,14 +250,13 @@ static void test_output_of_what_had_ended(void **state)
 
 static void test_what_ends_without_a_daemon(void **state)
 {
-	enum { LINES = 40 };
 	struct daemon daemon;
 	struct answer answer;
 	struct command command;
 	char id[32], lines[256], rest[SANDBOX_PATH_MAX];
 
 	(void)state;
-	lines[fill_lines(lines, LINES)] = '\0';
+	assert_int_equal(fill_lines(lines, 110), 40);
 	start_detached(&daemon, "boot", "{\"argv\":[\"count\",\"40\",\"5\"]}", id, &command);
 	kill_daemon(&daemon);
 	sleep_ms(500);
@@ -268,10 +273,9 @@ static void test_what_ends_without_a_daemon(void **state)
 /* More than a guest holds: what is missing is said, not skipped. */
 static void test_output_that_was_lost(void **state)
 {
-	enum { LINES = 100000 };
 	static struct reading reading;
 	static char lines[OUTPUT_MAX];
-	const size_t length = fill_lines(lines, LINES);
+	const size_t length = 588890; /* of 100000 lines */
 	struct daemon daemon;
 	struct command command;
 	struct stream stream;
@@ -287,6 +291,7 @@ static void test_output_that_was_lost(void **state)
 	kill_daemon(&daemon);
 	close_stream(&stream);
 	sleep_ms(500);
+	assert_int_equal(fill_lines(lines, length), 100000);
 	daemon_launch(&daemon, "boot", pool_of_two, true);
 	/* At once, whether the guest has sent it again or not. */
 	renew_token(&daemon, id, &command);
