@@ -54,9 +54,10 @@ void fake_hold(struct fake *fake, bool has_input)
 {
 	struct fake_held *held = calloc(1, sizeof *held);
 
-	if (held)
-		held->bytes[0] = malloc(2 * (size_t)AGENT_OUTPUT_BUFFER);
-	if (!held || !held->bytes[0])
+	if (!held)
+		fake_fail("memory");
+	held->bytes[0] = malloc(2 * (size_t)AGENT_OUTPUT_BUFFER);
+	if (!held->bytes[0])
 		fake_fail("memory");
 	held->bytes[1] = held->bytes[0] + AGENT_OUTPUT_BUFFER;
 	held->id = fake->id;
