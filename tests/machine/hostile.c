@@ -88,7 +88,8 @@ static void test_attack(
 	if (hostile_begin(suite, vm, attack, seed)) {
 		if (!hostile_usage(vm, &before))
 			hostile_find_fault(suite, "its usage cannot be read");
-		hostile_await(vm, "hostile: done\n", "hostile: failed", HOSTILE_LIMIT_MS);
+		hostile_await(vm, "hostile: done\n", "hostile: failed",
+			suite->long_run ? HOSTILE_LONG_LIMIT_MS : HOSTILE_LIMIT_MS);
 		judge(suite, vm, &before, fault);
 	}
 	hostile_report(suite, vm, attack, seed, what);

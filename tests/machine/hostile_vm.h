@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A VM with a hostile guest (tests/machine/hostile), watched from outside: what it says, what its process
- * holds and uses, and what the control socket answers meanwhile. All waits are bounded by HOSTILE_LIMIT_MS.
+ * holds and uses, and what the control socket answers meanwhile. All waits are bounded by HOSTILE_LIMIT_MS,
+ * but those for the end of an attack that is long.
  */
 #ifndef TESTS_MACHINE_HOSTILE_VM_H
 #define TESTS_MACHINE_HOSTILE_VM_H
@@ -13,6 +14,7 @@
 
 enum {
 	HOSTILE_LIMIT_MS = 90000,
+	HOSTILE_LONG_LIMIT_MS = 600000, /* of an attack with --long */
 	HOSTILE_SAID_MAX = 4096,	/* the end of what a guest said is kept */
 	HOSTILE_ERRORS_MAX = 64 * 1024, /* all of standard error; more is a finding */
 	HOSTILE_OPTIONS_MAX = 16,

@@ -140,10 +140,10 @@ static void test_runs_without_a_result(void **state)
 	} cases[] = {
 		{"\"panic\"", "guest_lost",
 			"the VM died during the run: the guest's kernel panicked: pvpanic"},
-		{"\"die\",\"5\"", "guest_lost", "the VM died during the run: the guest triple-faulted"},
+		{"\"die\",\"5\"", "guest_lost", "the VM died during the run: the guest's processor gave up"},
 		{"\"die\",\"99\"", "guest_lost", "the VM died during the run: the vmm exited with status 99"},
 		{"\"half\"", "guest_lost",
-			"the VM died during the run: the guest triple-faulted: at the half of a frame"},
+			"the VM died during the run: the guest's processor gave up: at the half of a frame"},
 		{"\"close\"", "incomplete",
 			"no result, and the VM was destroyed: the guest ended the session's stream without a "
 			"result"},

@@ -289,7 +289,7 @@ static void test_a_stream_that_kills_it(void **state)
 	memcpy(payload, strings, sizeof strings);
 	assert_int_equal(
 		frame_write(owned.stream, AGENT_NEW, &request, sizeof request, payload, sizeof payload), 0);
-	expect_end(&owned, "the guest triple-faulted");
+	expect_end(&owned, "the guest's processor gave up");
 }
 
 int main(void)

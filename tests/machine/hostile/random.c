@@ -49,6 +49,26 @@ static uint64_t some_value(struct program *program)
 	}
 }
 
+/* Of the program, but for what is there to be overwritten. */
+static bool is_own(uint64_t address)
+{
+	return address >= GUEST_START && address < (uint64_t)_end &&
+	       !(address >= (uint64_t)arena && address < (uint64_t)arena + sizeof(arena));
+}
+
+/*
+ * For memory that a device may take for addresses or, as the balloon does, for page numbers: by those of its
+ * own pages a program would lose its code.
+ */
+static uint64_t some_content(struct program *program)
+{
+	uint64_t value = some_value(program), low = (uint32_t)value, high = value >> 32;
+
+	if (program->wild)
+		return value;
+	return is_own(low) || is_own(high) || is_own(low * PAGE) || is_own(high * PAGE) ? 0 : value;
+}
+
 /* In the arena; sometimes outside memory; anywhere when wild. */
 static uint64_t some_address(struct program *program)
 {
@@ -82,11 +102,13 @@ static void probed_access(uint64_t how, uint64_t address, uint64_t value)
 
 static void some_access(struct program *program)
 {
-	uint64_t address = program->device->base + below(program, WINDOW);
+	uint64_t address = program->device->base + below(program, WINDOW), value = some_value(program);
 
-	if (one_in(program, 4))
+	if (one_in(program, 4)) {
 		address = some_address(program);
-	probe(probed_access, below(program, access_ways), address, some_value(program));
+		value = some_content(program);
+	}
+	probe(probed_access, below(program, access_ways), address, value);
 }
 
 static void bring_up(struct program *program)
@@ -139,7 +161,7 @@ static void some_bytes(struct program *program)
 	if ((uint64_t)at < (uint64_t)arena || (uint64_t)at > (uint64_t)(arena + sizeof(arena) - 64))
 		return;
 	for (unsigned i = 0; i < 8; i++)
-		at[i] = one_in(program, 2) ? below(program, 8) : some_value(program);
+		at[i] = one_in(program, 2) ? below(program, 8) : some_content(program);
 }
 
 static void some_ioapic(struct program *program)
