@@ -167,6 +167,8 @@ void api_metrics_get(struct api *api, struct http_request *request)
 	out = open_memstream(&text, &length);
 	status = out ? 0 : -1;
 	templates_read_gauges(api->templates, &gauges);
+	sandboxes_read_gauges(api->sandboxes, &gauges);
+	gauges.listeners = events_count_listeners(&api->events);
 	if (out)
 		status = metrics_write(api->metrics, &gauges, out);
 	if (out && fclose(out))

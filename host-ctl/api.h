@@ -14,6 +14,10 @@
 struct api_stream;
 struct api_keyed;
 
+enum {
+	API_LOOK_MS = 30 * 1000, /* that a GET with ?wait=true waits for news; then it answers without */
+};
+
 /* What handlers share; outlives every request. */
 struct api {
 	struct loop *loop;

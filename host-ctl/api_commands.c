@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PART_MAX = 80, OUTPUT_MAX = 256 * 1024 };
+enum { PART_MAX = 80 };
 
 struct sandbox *api_find_sandbox(struct api *api, const struct http_request *request, struct error *error)
 {
@@ -274,85 +274,4 @@ void api_command_stdin(struct api *api, struct http_request *request)
 		answer = command_to_json(command);
 	json_decref(body);
 	reply(request, 200, answer, &error);
-}
-
-/* --- its output --- */
-
-static int parse_output_query(
-	const struct http_request *request, bool *is_stderr, uint64_t *offset, struct error *error)
-{
-	static const char *const parameters[] = {"stream", "offset", NULL};
-	const char *stream = http_query(request, "stream"), *at = http_query(request, "offset");
-	char *end = NULL;
-
-	if (http_check_query(request, parameters, error))
-		return -1;
-	*is_stderr = stream && !strcmp(stream, "stderr");
-	if (stream && !*is_stderr && strcmp(stream, "stdout") != 0)
-		return error_set(error, ERROR_INVALID, "stream is stdout or stderr, not \"%.32s\"", stream);
-	errno = 0;
-	*offset = at ? strtoull(at, &end, 10) : 0;
-	if (at && (at[0] < '0' || at[0] > '9' || *end || errno))
-		return error_set(error, ERROR_INVALID, "offset is not a whole number: \"%.32s\"", at);
-	return 0;
-}
-
-static json_t *encode(const uint8_t *bytes, size_t length)
-{
-	char *text = malloc(text_base64_length(length) + 1);
-	json_t *value = NULL;
-
-	if (text) {
-		text_base64_encode(text, bytes, length);
-		value = json_string_nocheck(text);
-	}
-	free(text);
-	return value;
-}
-
-static json_t *read_output(
-	const struct command *command, bool is_stderr, uint64_t offset, struct error *error)
-{
-	const struct run_output *output = &command->output[is_stderr];
-	const uint8_t *bytes = (const uint8_t *)"";
-	ptrdiff_t length = run_output_peek(output, offset, &bytes);
-	const char *key = "data";
-	json_t *data;
-
-	/* Until the guest has sent again what it holds, it is not known how much there is. */
-	if (command->returns && command->state != COMMAND_ENDED && (!command->started || length == -EINVAL)) {
-		error_set(error, ERROR_NOT_READY, "command %s is being taken back: try again", command->id);
-		return NULL;
-	}
-	if (length < 0) {
-		error_set(error, length == -ENODATA ? ERROR_CONFLICT : ERROR_INVALID,
-			length == -ENODATA ? "output at offset %llu is no longer held: all from %llu on is"
-					   : "offset %llu is beyond the %llu bytes that were written",
-			(unsigned long long)offset,
-			(unsigned long long)(length == -ENODATA ? run_output_oldest(output) : output->total));
-		return NULL;
-	}
-	if (length > OUTPUT_MAX)
-		length = OUTPUT_MAX;
-	data = json_stringn((const char *)bytes, (size_t)length);
-	if (!data) {
-		key = "data_b64";
-		data = encode(bytes, (size_t)length);
-	}
-	return json_pack("{s:o,s:I,s:I,s:I,s:b}", key, data, "offset", (json_int_t)offset, "next_offset",
-		(json_int_t)offset + (json_int_t)length, "bytes", (json_int_t)output->total, "ended",
-		(int)(command->state == COMMAND_ENDED));
-}
-
-void api_command_output(struct api *api, struct http_request *request)
-{
-	struct error error;
-	struct command *command = api_find_command(api, request, &error);
-	json_t *body = NULL;
-	uint64_t offset = 0;
-	bool is_stderr = false;
-
-	if (command && parse_output_query(request, &is_stderr, &offset, &error) == 0)
-		body = read_output(command, is_stderr, offset, &error);
-	reply(request, 200, body, &error);
 }

@@ -6,10 +6,14 @@
  *                                    → else, when it is over: the sandbox, the receipt, or the error
  *
  * A client that leaves while its create is waited for never learns of the sandbox: it is deleted.
+ *
+ * GET of an operation with ?wait=true answers when it is over, or after API_LOOK_MS as it is.
  */
 #include "host-ctl/api_body.h"
 #include "host-ctl/api_commands.h"
+#include "host-ctl/clock.h"
 
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,9 +21,12 @@ enum { PART_MAX = 80 };
 
 /* A request that waits for its operation. */
 struct waiting {
+	struct operation_waiter waiter;
 	struct api *api;
 	struct http_request *request;
 	struct operation *operation;
+	struct loop_source *timer; /* of one that only looks; else NULL */
+	bool creates;		   /* without it nobody would know of the sandbox */
 };
 
 static void refuse(struct http_request *request, const struct error *error)
@@ -27,7 +34,7 @@ static void refuse(struct http_request *request, const struct error *error)
 	http_reply_error(request, error);
 }
 
-/* The one parameter of the query, wait: 0 or -1 with *error set. */
+/* The one parameter of the query, wait; absent: as *wait is. 0 or -1 with *error set. */
 static int parse_wait(const struct http_request *request, bool *wait, struct error *error)
 {
 	static const char *const parameters[] = {"wait", NULL};
@@ -35,7 +42,9 @@ static int parse_wait(const struct http_request *request, bool *wait, struct err
 
 	if (http_check_query(request, parameters, error))
 		return -1;
-	*wait = !text || !strcmp(text, "true");
+	if (!text)
+		return 0;
+	*wait = !strcmp(text, "true");
 	if (*wait || !strcmp(text, "false"))
 		return 0;
 	return error_set(error, ERROR_INVALID, "wait is true or false, not \"%.32s\"", text);
@@ -63,47 +72,73 @@ static void reply_over(struct api *api, struct http_request *request, const stru
 			request, operation->kind == OPERATION_CREATE ? 201 : 200, sandbox_to_json(sandbox));
 }
 
-static void over(void *context, struct operation *operation)
+static struct waiting *waiting_of(struct operation_waiter *waiter)
 {
-	struct waiting *waiting = context;
+	return (struct waiting *)((char *)waiter - offsetof(struct waiting, waiter));
+}
 
-	reply_over(waiting->api, waiting->request, operation);
+/* No more of it; the request is answered by the caller, or its client has left. */
+static void end_waiting(struct waiting *waiting)
+{
+	operation_leave(&waiting->waiter);
+	loop_remove(waiting->timer);
 	free(waiting);
+}
+
+static void over(struct operation_waiter *waiter, struct operation *operation)
+{
+	struct waiting *waiting = waiting_of(waiter);
+	struct http_request *request = waiting->request;
+	struct api *api = waiting->api;
+
+	end_waiting(waiting);
+	reply_over(api, request, operation);
 }
 
 static void client_left(void *context)
 {
 	struct waiting *waiting = context;
-	struct operation *operation = waiting->operation;
-	struct sandbox *sandbox = operation->kind == OPERATION_CREATE ? operation->sandbox : NULL;
+	struct sandbox *sandbox = waiting->creates ? waiting->operation->sandbox : NULL;
 	struct error error;
 
-	operation->over = NULL;
-	free(waiting);
+	end_waiting(waiting);
 	if (sandbox)
 		sandbox_ask(sandbox, SANDBOX_DELETE, "its client left before it was there", &error);
+}
+
+/* NULL without memory; the request is refused then. */
+static struct waiting *begin_waiting(struct api *api, struct http_request *request,
+	struct operation *operation, void (*told)(struct operation_waiter *, struct operation *))
+{
+	struct waiting *waiting = calloc(1, sizeof *waiting);
+	struct error error;
+
+	if (!waiting) {
+		error_set(&error, ERROR_INTERNAL, "out of memory for the request");
+		refuse(request, &error);
+		return NULL;
+	}
+	waiting->waiter.over = told;
+	waiting->api = api;
+	waiting->request = request;
+	waiting->operation = operation;
+	request->left = client_left;
+	request->left_context = waiting;
+	operation_wait(operation, &waiting->waiter);
+	return waiting;
 }
 
 static void wait_for(struct api *api, struct http_request *request, struct operation *operation)
 {
 	struct waiting *waiting;
-	struct error error;
 
 	if (operation->state != OPERATION_RUNNING) {
 		reply_over(api, request, operation);
 		return;
 	}
-	waiting = malloc(sizeof *waiting);
-	if (!waiting) {
-		error_set(&error, ERROR_INTERNAL, "out of memory for the request");
-		refuse(request, &error);
-		return;
-	}
-	*waiting = (struct waiting){.api = api, .request = request, .operation = operation};
-	operation->over = over;
-	operation->context = waiting;
-	request->left = client_left;
-	request->left_context = waiting;
+	waiting = begin_waiting(api, request, operation, over);
+	if (waiting)
+		waiting->creates = operation->kind == OPERATION_CREATE;
 }
 
 /* Answers for a transition that was asked for. */
@@ -141,7 +176,7 @@ void api_sandboxes_post(struct api *api, struct http_request *request)
 {
 	struct sandbox *sandbox;
 	struct error error;
-	bool wait;
+	bool wait = true;
 
 	if (parse_wait(request, &wait, &error) || !(sandbox = create(api, request, &error)))
 		refuse(request, &error);
@@ -211,7 +246,7 @@ static void ask(struct api *api, struct http_request *request, enum sandbox_verb
 {
 	struct sandbox *sandbox;
 	struct error error;
-	bool wait;
+	bool wait = true;
 
 	if (parse_wait(request, &wait, &error) || !(sandbox = api_find_sandbox(api, request, &error)) ||
 		sandbox_ask(sandbox, verb, reason, &error))
@@ -235,27 +270,105 @@ void api_sandbox_resume(struct api *api, struct http_request *request)
 	ask(api, request, SANDBOX_RESUME, OPERATION_RESUME, NULL);
 }
 
-/* Neither is legal in any state (sandbox_state.c): no operation comes of it. */
+/* Without a body nothing is discarded. 0, or -1 with *error set. */
+static int parse_discard(const struct http_request *request, bool *discard, struct error *error)
+{
+	static const char *const fields[] = {"discard_files", NULL};
+	json_t *body = request->body_length ? api_body_parse(request, fields, error) : json_object();
+	const json_t *given = json_object_get(body, fields[0]);
+
+	*discard = json_is_true(given);
+	if (!body)
+		return -1;
+	if (given && !json_is_boolean(given)) {
+		json_decref(body);
+		return error_set(error, ERROR_INVALID, "discard_files is not true or false");
+	}
+	json_decref(body);
+	return 0;
+}
+
+/* Nothing is lost that nobody has spoken of. */
+static int check_stop(const struct sandbox *sandbox, bool discard, struct error *error)
+{
+	enum sandbox_state next;
+
+	if (sandbox_state_apply(sandbox->state, SANDBOX_STOP, sandbox->id, &next, error))
+		return -1;
+	if (discard || next == sandbox->state)
+		return 0;
+	return error_set(error, ERROR_CONFLICT,
+		"sandbox %s has its files in its memory, and would lose them: stop it with "
+		"\"discard_files\": true "
+		"(host-ctl stop --discard-files), or pause it",
+		sandbox->id);
+}
+
 void api_sandbox_stop(struct api *api, struct http_request *request)
 {
-	ask(api, request, SANDBOX_STOP, OPERATION_PAUSE, NULL);
+	struct sandbox *sandbox;
+	struct error error;
+	bool discard;
+
+	if (parse_discard(request, &discard, &error) || !(sandbox = api_find_sandbox(api, request, &error)) ||
+		check_stop(sandbox, discard, &error))
+		refuse(request, &error);
+	else
+		ask(api, request, SANDBOX_STOP, OPERATION_STOP, "it was stopped, and its files are gone");
 }
 
 void api_sandbox_start(struct api *api, struct http_request *request)
 {
-	ask(api, request, SANDBOX_START, OPERATION_RESUME, NULL);
+	ask(api, request, SANDBOX_START, OPERATION_START, NULL);
+}
+
+/* --- one who only looks --- */
+
+static void shown(struct operation_waiter *waiter, struct operation *operation)
+{
+	struct waiting *waiting = waiting_of(waiter);
+	struct http_request *request = waiting->request;
+
+	end_waiting(waiting);
+	http_reply_json(request, 200, operation_to_json(operation));
+}
+
+static void look_is_over(void *context)
+{
+	struct waiting *waiting = context;
+
+	shown(&waiting->waiter, waiting->operation);
+}
+
+static void show(struct api *api, struct http_request *request, struct operation *operation, bool wait)
+{
+	struct waiting *waiting;
+
+	if (!wait || operation->state != OPERATION_RUNNING) {
+		http_reply_json(request, 200, operation_to_json(operation));
+		return;
+	}
+	waiting = begin_waiting(api, request, operation, shown);
+	if (!waiting)
+		return;
+	waiting->timer = loop_add_timer(api->loop, look_is_over, waiting);
+	/* Without one, it is told how it is now. */
+	if (!waiting->timer || loop_set_timer(waiting->timer, API_LOOK_MS * CLOCK_NS_PER_MS) < 0)
+		look_is_over(waiting);
 }
 
 void api_operation_get(struct api *api, struct http_request *request)
 {
-	struct operation *operation;
+	struct operation *operation = NULL;
 	struct error error;
 	char id[PART_MAX];
+	bool wait = false;
 
 	api_path_part(request, 2, id, sizeof id);
-	operation = sandboxes_find_operation(api->sandboxes, id, &error);
+	if (!parse_wait(request, &wait, &error))
+		operation = sandboxes_find_operation(api->sandboxes, id, &error);
 	if (operation)
-		http_reply_json(request, 200, operation_to_json(operation));
+		show(api, request, operation, wait);
 	else
 		refuse(request, &error);
 }

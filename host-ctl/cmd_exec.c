@@ -32,9 +32,9 @@ const char attach_usage[] =
 	"input is not passed on. When host-ctl leaves, the command goes on, unless it was started otherwise.\n"
 	"exit status: the command's.\n";
 const char logs_usage[] =
-	"usage: host-ctl logs SANDBOX COMMAND [--stderr] [--socket PATH]\n"
+	"usage: host-ctl logs [-f] [--stderr] [--socket PATH] SANDBOX COMMAND\n"
 	"Prints what a command wrote, whether it runs or not: its first and last 512 KiB of standard output, or\n"
-	"error.\n";
+	"error. With -f, --follow: until it has ended. exit status: 0, whatever the command's.\n";
 /* clang-format on */
 
 enum { PATH_SIZE = 256, WORD_MAX = 64 };
@@ -229,22 +229,23 @@ int cmd_exec(int argc, char **argv)
 
 struct operands {
 	const char *sandbox, *command, *socket;
-	bool is_stderr;
+	bool is_stderr, follow;
 };
 
 /* 0; 1 when --help was given; or CLI_FAILURE (said). */
 static int parse_operands(struct operands *operands, bool logs, int argc, char **argv)
 {
-	enum { SOCKET, HELP, STDERR };
+	enum { SOCKET, HELP, STDERR, FOLLOW };
 	static const struct cli_option options[] = {[SOCKET] = {.name = "socket", .has_value = true},
 		[HELP] = {.name = "help", .letter = 'h'},
-		[STDERR] = {.name = "stderr"}};
+		[STDERR] = {.name = "stderr"},
+		[FOLLOW] = {.name = "follow", .letter = 'f'}};
 	struct cli_parser parser;
 	const char *value, *words[2] = {NULL, NULL};
 	int count = 0;
 
 	*operands = (struct operands){.socket = NULL};
-	cli_parser_init(&parser, options, logs ? STDERR + 1 : STDERR, argc, argv);
+	cli_parser_init(&parser, options, logs ? FOLLOW + 1 : STDERR, argc, argv);
 	while (parser.next < argc) {
 		int option = cli_parser_next(&parser, &value);
 
@@ -260,6 +261,7 @@ static int parse_operands(struct operands *operands, bool logs, int argc, char *
 			break;
 	}
 	operands->is_stderr = logs && cli_parser_given(&parser, STDERR);
+	operands->follow = logs && cli_parser_given(&parser, FOLLOW);
 	if (cli_parser_given(&parser, HELP))
 		return 1;
 	operands->sandbox = words[0];
@@ -349,55 +351,69 @@ static void print_output(const json_t *answer)
 	free(bytes);
 }
 
-/* From one offset on, until there is no more, or what is held has a gap. -errno with *error set. */
-static int print_from(const struct operands *operands, uint64_t offset, struct client_error *error)
+/* One answer's worth from an offset on, which moves. 1: there is more to come; 0; or -errno with *error set.
+ */
+static int print_some(const struct operands *operands, json_int_t *at, struct client_error *error)
 {
 	char path[PATH_SIZE], rest[96];
-	json_int_t at = (json_int_t)offset, end;
 	json_t *answer;
+	bool more;
 	int r;
 
-	do {
-		snprintf(rest, sizeof rest, "/output?stream=%s&offset=%lld",
-			operands->is_stderr ? "stderr" : "stdout", (long long)at);
-		if (make_path(path, operands->sandbox, operands->command, rest))
-			return -EINVAL;
-		r = call(operands->socket, "GET", path, NULL, &answer, error);
-		if (r < 0)
-			return r;
-		print_output(answer);
-		end = json_integer_value(json_object_get(answer, "bytes"));
-		at = json_integer_value(json_object_get(answer, "next_offset"));
-		json_decref(answer);
-	} while (at < end);
-	return 0;
+	snprintf(rest, sizeof rest, "/output?stream=%s&offset=%lld%s",
+		operands->is_stderr ? "stderr" : "stdout", (long long)*at,
+		operands->follow ? "&wait=true" : "");
+	if (make_path(path, operands->sandbox, operands->command, rest))
+		return -EINVAL;
+	r = call(operands->socket, "GET", path, NULL, &answer, error);
+	if (r < 0)
+		return r;
+	print_output(answer);
+	*at = json_integer_value(json_object_get(answer, "next_offset"));
+	more = *at < json_integer_value(json_object_get(answer, "bytes")) ||
+	       (operands->follow && !json_is_true(json_object_get(answer, "ended")));
+	json_decref(answer);
+	fflush(stdout);
+	return more;
+}
+
+/* Where what is held goes on after a gap. 1, or -errno with *error set; 0: there is none. */
+static int skip_gap(const struct operands *operands, json_int_t *at, struct client_error *error)
+{
+	char path[PATH_SIZE];
+	json_t *command;
+	json_int_t start;
+	int r;
+
+	if (make_path(path, operands->sandbox, operands->command, ""))
+		return -EINVAL;
+	r = call(operands->socket, "GET", path, NULL, &command, error);
+	start = (json_int_t)oldest(command, operands->is_stderr ? "stderr" : "stdout");
+	json_decref(command);
+	if (r < 0 || start <= *at)
+		return r;
+	cli_fail("the middle was dropped: what follows is from byte %lld on", (long long)start);
+	*at = start;
+	return 1;
 }
 
 int cmd_logs(int argc, char **argv)
 {
 	struct operands operands;
-	struct client_error error;
-	char path[PATH_SIZE];
-	json_t *command = NULL;
-	uint64_t start;
+	struct client_error error, gap;
+	json_int_t at = 0;
 	int r = parse_operands(&operands, true, argc, argv);
 
 	if (r == 1) {
 		fputs(logs_usage, stdout);
 		return cli_finish_output();
 	}
-	if (r || make_path(path, operands.sandbox, operands.command, ""))
+	if (r)
 		return CLI_FAILURE;
-	r = call(operands.socket, "GET", path, NULL, &command, &error);
-	start = oldest(command, operands.is_stderr ? "stderr" : "stdout");
-	json_decref(command);
-	if (r == 0)
-		r = print_from(&operands, 0, &error);
-	if (r == -EREMOTEIO && start && !strcmp(error.code, "conflict")) {
-		fflush(stdout);
-		cli_fail("the middle was dropped: what follows is from byte %llu on",
-			(unsigned long long)start);
-		r = print_from(&operands, start, &error);
-	}
+	do {
+		r = print_some(&operands, &at, &error);
+		if (r == -EREMOTEIO && !strcmp(error.code, "conflict") && skip_gap(&operands, &at, &gap) == 1)
+			r = 1;
+	} while (r == 1);
 	return r < 0 ? cli_fail_client(&error, false) : cli_finish_output();
 }

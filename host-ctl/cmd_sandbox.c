@@ -23,16 +23,19 @@ const char create_usage[] =
 	"  --idle-pause TIME    it is paused then\n"
 	"  --memory SIZE        of the host, the vmm included; at least 96M (the template's)\n"
 	"  --cpu N              hundredths of a processor, 5 or more (the template's)\n"
+	"  --pids N             processes and threads of each of its commands (no limit)\n"
 	"  --json               the sandbox, or the error, as a JSON object\n"
 	"  --socket PATH        the daemon's socket ($TINDERBOX_SOCKET, " CLIENT_SOCKET_DEFAULT ")\n";
 const char ls_usage[] =
 	"usage: host-ctl ls [--json] [--socket PATH]\n"
 	"Lists the sandboxes but those that are gone.\n";
 const char sandbox_verb_usage[] =
-	"usage: host-ctl pause|resume|stop|start|rm SANDBOX... [--json] [--socket PATH]\n"
-	"pause: its processors stand, its memory stays. resume: they go on. rm: it is removed with all that is\n"
-	"in it, which is done when the verb is. stop and start are refused while what a sandbox has is in its\n"
-	"memory. With several, one that fails does not hold up the others.\n";
+	"usage: host-ctl pause|resume|start|rm [--json] [--socket PATH] SANDBOX...\n"
+	"       host-ctl stop --discard-files [--json] [--socket PATH] SANDBOX...\n"
+	"pause: its processors stand, its memory stays. resume: they go on. stop: its commands are told to end,\n"
+	"and its VM is switched off; what was in it is gone, its files too, which --discard-files agrees to.\n"
+	"start: it has a new VM of its template, under its id. rm: it is removed with all that is in it, which\n"
+	"is done when the verb is. With several, one that fails does not hold up the others.\n";
 /* clang-format on */
 
 enum {
@@ -45,6 +48,7 @@ enum {
 	OPT_IDLE_PAUSE,
 	OPT_MEMORY,
 	OPT_CPU,
+	OPT_PIDS,
 	OPT_JSON,
 	OPT_SOCKET,
 	OPT_HELP,
@@ -61,6 +65,7 @@ static const struct cli_option create_options[OPT_COUNT] = {
 	[OPT_IDLE_PAUSE] = {.name = "idle-pause", .has_value = true},
 	[OPT_MEMORY] = {.name = "memory", .has_value = true},
 	[OPT_CPU] = {.name = "cpu", .has_value = true},
+	[OPT_PIDS] = {.name = "pids", .has_value = true},
 	[OPT_JSON] = {.name = "json"},
 	[OPT_SOCKET] = {.name = "socket", .has_value = true},
 	[OPT_HELP] = {.name = "help", .letter = 'h'},
@@ -125,11 +130,12 @@ static int set_idle(struct order *order, const char *action, const char *value)
 	return set_time(order, idle, "after_ms", value);
 }
 
+/* The daemon knows the bounds. */
 static int set_number(struct order *order, const char *field, const char *value, bool is_size)
 {
 	uint64_t number;
-	int status = is_size ? parse_size(value, 1, INT64_MAX, &number)
-			     : parse_u64(value, 1, SANDBOX_CPU_MAX, &number);
+	int status =
+		is_size ? parse_size(value, 1, INT64_MAX, &number) : parse_u64(value, 1, INT64_MAX, &number);
 
 	if (status < 0)
 		return refuse(order,
@@ -158,6 +164,8 @@ static int set_option(struct order *order, int option, const char *value)
 		return set_number(order, "memory_max", value, true);
 	case OPT_CPU:
 		return set_number(order, "cpu_max", value, false);
+	case OPT_PIDS:
+		return set_number(order, "pids_max", value, false);
 	case OPT_JSON:
 		order->json = true;
 		return 0;
@@ -322,7 +330,8 @@ int cmd_ls(int argc, char **argv)
 
 /* --- what takes sandboxes and nothing else --- */
 
-static int ask_one(const char *verb, const char *id, const char *socket, bool json)
+/* body: NULL, or of the request. */
+static int ask_one(const char *verb, const char *id, const char *socket, bool json, const json_t *body)
 {
 	bool removes = !strcmp(verb, "rm");
 	char path[256];
@@ -332,7 +341,7 @@ static int ask_one(const char *verb, const char *id, const char *socket, bool js
 	if (strchr(id, '/') || strlen(id) > 64)
 		return cli_fail("%s: that is no sandbox's id or name", id);
 	snprintf(path, sizeof path, "/v1/sandboxes/%s%s%s", id, removes ? "" : "/", removes ? "" : verb);
-	answer = call(socket, json, removes ? "DELETE" : "POST", path, NULL);
+	answer = call(socket, json, removes ? "DELETE" : "POST", path, body);
 	if (!answer)
 		return CLI_FAILURE;
 	if (json)
@@ -345,15 +354,17 @@ static int ask_one(const char *verb, const char *id, const char *socket, bool js
 
 int cmd_sandbox_verb(int argc, char **argv)
 {
-	enum { JSON, SOCKET, HELP };
+	enum { JSON, SOCKET, HELP, DISCARD };
 	static const struct cli_option options[] = {[JSON] = {.name = "json"},
 		[SOCKET] = {.name = "socket", .has_value = true},
-		[HELP] = {.name = "help", .letter = 'h'}};
+		[HELP] = {.name = "help", .letter = 'h'},
+		[DISCARD] = {.name = "discard-files"}};
 	struct cli_parser parser;
 	const char *value, *socket = NULL;
+	json_t *body = NULL;
 	int option, status = 0;
 
-	cli_parser_init(&parser, options, sizeof options / sizeof options[0], argc, argv);
+	cli_parser_init(&parser, options, strcmp(argv[0], "stop") ? DISCARD : DISCARD + 1, argc, argv);
 	while ((option = cli_parser_next(&parser, &value)) >= 0)
 		if (option == SOCKET)
 			socket = value;
@@ -365,8 +376,11 @@ int cmd_sandbox_verb(int argc, char **argv)
 	}
 	if (parser.next == argc)
 		return cli_fail_usage(argv[0], "a sandbox is expected");
+	if (cli_parser_given(&parser, DISCARD))
+		body = json_pack("{s:b}", "discard_files", 1);
 	for (int i = parser.next; i < argc; i++)
-		if (ask_one(argv[0], argv[i], socket, cli_parser_given(&parser, JSON)))
+		if (ask_one(argv[0], argv[i], socket, cli_parser_given(&parser, JSON), body))
 			status = CLI_FAILURE;
+	json_decref(body);
 	return status;
 }

@@ -2,6 +2,7 @@
 #include "host-ctl/command.h"
 #include "common/io.h"
 #include "common/log.h"
+#include "host-ctl/api_body.h"
 #include "host-ctl/clock.h"
 #include "host-ctl/command_private.h"
 #include "host-ctl/command_record.h"
@@ -70,14 +71,27 @@ static int parse_detach(const json_t *body, bool *keep, struct error *error)
 	return error_set(error, ERROR_INVALID, "on_detach is not \"keep\" or \"kill\"");
 }
 
+static int parse_output(json_t *body, unsigned int *maximum, struct error *error)
+{
+	*maximum = 0;
+	if (!json_object_get(body, "output_max"))
+		return 0;
+	return api_body_number(
+		body, "output_max", COMMAND_OUTPUT_MIN, RUN_OUTPUT_HEAD + RUN_OUTPUT_TAIL, maximum, error);
+}
+
 static int parse(struct command *command, json_t *body, size_t length, struct error *error)
 {
 	if (parse_detach(body, &command->keep, error) ||
-		parse_bool(body, "wake", true, &command->wakes, error))
+		parse_bool(body, "wake", true, &command->wakes, error) ||
+		parse_output(body, &command->output_max, error))
 		return -1;
 	if (add_env(command->sandbox, body))
 		return error_set(error, ERROR_INTERNAL, "out of memory for the command");
-	return run_request_take(&command->request, body, length + SANDBOX_ENV_BYTES, RUN_COMMAND, error);
+	if (run_request_take(&command->request, body, length + SANDBOX_ENV_BYTES, RUN_COMMAND, error))
+		return -1;
+	run_request_limit_pids(&command->request, command->sandbox->spec.pids_max);
+	return 0;
 }
 
 /* What it does not need is given back: it may wait for long. */
@@ -226,6 +240,8 @@ void command_end(struct command *command, const struct run_result *result)
 	command->result = *result;
 	fill_times(command, &command->result);
 	release(command);
+	if (!command->holders)
+		commands_trim(command);
 	command->state = COMMAND_ENDED;
 	command->ended_ms = now_ms();
 	command_record_end(command);
@@ -233,6 +249,7 @@ void command_end(struct command *command, const struct run_result *result)
 	run_result_count(&command->result, command->sandbox->all->config.metrics);
 	commands_note_ended(command);
 	events_tell_command(command->sandbox->all->config.events, command);
+	command_tell(command);
 	command->reader = NULL;
 	tell_creator(command, NULL);
 	if (reader)
@@ -354,8 +371,35 @@ void command_hold(struct command *command)
 
 void command_drop(struct command *command)
 {
-	command->holders--;
+	/* Whoever read it may not have had all until now. */
+	if (--command->holders == 0 && command->state == COMMAND_ENDED)
+		commands_trim(command);
 	sandbox_release(command->sandbox);
+}
+
+void command_wait(struct command *command, struct command_waiter *waiter)
+{
+	waiter->next = command->waiters;
+	waiter->link = &command->waiters;
+	if (waiter->next)
+		waiter->next->link = &waiter->next;
+	command->waiters = waiter;
+}
+
+void command_leave(struct command_waiter *waiter)
+{
+	if (!waiter->link)
+		return;
+	*waiter->link = waiter->next;
+	if (waiter->next)
+		waiter->next->link = waiter->link;
+	waiter->link = NULL;
+}
+
+void command_tell(struct command *command)
+{
+	for (struct command_waiter *waiter = command->waiters; waiter; waiter = waiter->next)
+		waiter->news(waiter);
 }
 
 void command_read_on(struct command *command)

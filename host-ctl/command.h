@@ -35,7 +35,8 @@ enum {
 	COMMAND_ID_MAX = 24, /* "cmd-" and 16 hexadecimal digits */
 	COMMAND_LAG_MAX = 256 * 1024,
 	COMMAND_KILL_MS = 2000,
-	COMMAND_LOST_MS = 2500, /* for the vmm to end, so that its reason is known */
+	COMMAND_LOST_MS = 2500,	   /* for the vmm to end, so that its reason is known */
+	COMMAND_OUTPUT_MIN = 4096, /* of each stream, that may be asked to be held */
 };
 
 enum command_state {
@@ -79,6 +80,13 @@ struct command_reader_events {
 	void (*replaced)(void *context);
 };
 
+/* Who waits for more output, or the end: told of it from within, as often as there is any, until
+ * command_leave. In its owner's memory. */
+struct command_waiter {
+	struct command_waiter *next, **link; /* link NULL: it waits for nothing */
+	void (*news)(struct command_waiter *waiter);
+};
+
 struct command {
 	struct command *next, *previous; /* in its sandbox */
 	struct sandbox *sandbox;
@@ -115,7 +123,9 @@ struct command {
 	uint32_t pid;		  /* in the guest */
 	uint64_t input;		  /* bytes of stdin that were taken */
 	struct run_output output[2];
-	struct command_reader *reader;		      /* NULL: nobody is attached */
+	unsigned int output_max;       /* bytes of each that are held when it has ended; 0: all that were */
+	struct command_reader *reader; /* NULL: nobody is attached */
+	struct command_waiter *waiters;
 	unsigned int holders;			      /* of command_hold */
 	struct run_result result;		      /* of ENDED */
 	uint64_t created_ms, started_ms, ended_ms;    /* CLOCK_REALTIME; 0: not yet */
@@ -141,6 +151,9 @@ void command_detach(struct command *command, const struct command_reader *reader
 /* Its memory stays, and so does its sandbox's, until as many calls of command_drop. */
 void command_hold(struct command *command);
 void command_drop(struct command *command);
+void command_wait(struct command *command, struct command_waiter *waiter);
+/* Takes one that waits for nothing. */
+void command_leave(struct command_waiter *waiter);
 /* The reader has room again. */
 void command_read_on(struct command *command);
 /* STARTED for one who attaches late: what has been taken of stdin, and how much more is. */

@@ -16,6 +16,9 @@ struct command *command_make(struct sandbox *sandbox);
 int command_begin(struct command *command);
 /* Its row is written; or, with an error (else NULL), it is not. */
 void command_recorded(struct command *command, const struct error *error);
+/* There is more output, or it has ended: whoever waits is told, which neither adds nor removes one. */
+void command_tell(struct command *command);
+
 /* A READY sandbox: to CONNECTING, and on. */
 void command_connect(struct command *command);
 /* Its clock: in that phase from now on. */

@@ -108,6 +108,7 @@ static struct command_writing *make(const struct command *command)
 		.flags = flags_of(command),
 		.session = command->session_id,
 		.timeout_ms = command->timeout_ms,
+		.output_max = command->output_max,
 		.created_ms = command->created_ms,
 		.started_ms = command->started_ms,
 		.ended_ms = command->ended_ms};

@@ -71,6 +71,7 @@ static struct command *make(struct sandbox *sandbox, const struct journal_comman
 	command->keep = row->flags & JOURNAL_COMMAND_KEEP;
 	command->wakes = row->flags & JOURNAL_COMMAND_WAKES;
 	command->timeout_ms = row->timeout_ms;
+	command->output_max = row->output_max;
 	command->session_id = row->session;
 	command->created_ms = row->created_ms;
 	command->started_ms = row->started_ms;

@@ -159,6 +159,7 @@ static void settled(void *context)
 {
 	struct command *command = context;
 
+	command_tell(command);
 	if (command->reader)
 		command->reader->events->settled(command->reader->context);
 }
@@ -241,8 +242,8 @@ static void end_with_sandbox(struct command *command)
 
 static bool is_over(const struct sandbox *sandbox)
 {
-	return sandbox->state == SANDBOX_FAILED || sandbox->state == SANDBOX_DELETING ||
-	       sandbox->state == SANDBOX_GONE;
+	return sandbox->state == SANDBOX_FAILED || sandbox->state == SANDBOX_STOPPED ||
+	       sandbox->state == SANDBOX_DELETING || sandbox->state == SANDBOX_GONE;
 }
 
 /* Whether the guest or the vmm ended the stream, the vmm's end tells. */
@@ -434,6 +435,7 @@ void command_sandbox_changed(struct command *command)
 			stop_clock(command);
 		return;
 	case SANDBOX_FAILED:
+	case SANDBOX_STOPPED:
 	case SANDBOX_DELETING:
 	case SANDBOX_GONE:
 		end_with_sandbox(command);

@@ -36,7 +36,7 @@ json_t *commands_to_json(const struct sandbox *sandbox)
 
 static bool is_stale(const struct command *command)
 {
-	return command->state == COMMAND_CREATED && !command->created &&
+	return command->state == COMMAND_CREATED && !command->holders &&
 	       clock_now() > command->token.expires_ns;
 }
 
@@ -96,6 +96,18 @@ void commands_add(struct command *command)
 static uint64_t held(const struct command *command)
 {
 	return command->output[0].capacity + command->output[1].capacity;
+}
+
+void commands_trim(struct command *command)
+{
+	uint64_t before = held(command);
+
+	if (!command->output_max)
+		return;
+	run_output_trim(&command->output[0], command->output_max);
+	run_output_trim(&command->output[1], command->output_max);
+	if (command->state == COMMAND_ENDED)
+		command->sandbox->all->output_bytes -= before - held(command);
 }
 
 void commands_remove(struct command *command)

@@ -30,6 +30,8 @@ struct command *commands_find_token(const struct sandboxes *sandboxes, const cha
 int commands_make_room(struct sandbox *sandbox, struct error *error);
 void commands_add(struct command *command);
 void commands_remove(struct command *command);
+/* What it holds is cut to its output_max. */
+void commands_trim(struct command *command);
 /* One has ended: its output is counted. */
 void commands_note_ended(struct command *command);
 void commands_destroy(struct sandbox *sandbox);

@@ -21,6 +21,15 @@ void events_unlisten(struct events_listener *listener)
 	listener->link = NULL;
 }
 
+unsigned int events_count_listeners(const struct events *events)
+{
+	unsigned int count = 0;
+
+	for (const struct events_listener *listener = events->listeners; listener; listener = listener->next)
+		count++;
+	return count;
+}
+
 /* Takes the reference. */
 static void publish(struct events *events, json_t *event)
 {

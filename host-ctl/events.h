@@ -21,6 +21,7 @@ struct events {
 void events_listen(struct events *events, struct events_listener *listener);
 /* Takes one that does not listen. */
 void events_unlisten(struct events_listener *listener);
+unsigned int events_count_listeners(const struct events *events);
 
 /* {"seq","time_ms","event":"sandbox","sandbox","state","before","reason"} */
 void events_tell_sandbox(struct events *events, const struct sandbox *sandbox, enum sandbox_state before);

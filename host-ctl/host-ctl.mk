@@ -23,5 +23,5 @@ $(FAKE_VMM): $(patsubst %.c,$(BUILD)/host/%.o,$(FAKE_VMM_SRCS) $(COMMON_SRCS))
 	@mkdir -p $(@D)
 	@echo "  LD $@"
 	@$(CC) -static -o $@ $^
-$(patsubst %,$(BUILD)/san/tests/unit/hostctl_%,build commands commands_attach events hostile http keyed keyed_ends pool recovery recovery_commands recovery_kills sandboxes serve serve_check stream template_states templates vm vm_owned): | $(FAKE_VMM)
+$(patsubst %,$(BUILD)/san/tests/unit/hostctl_%,build commands commands_attach commands_ends events hostile http keyed keyed_ends pool recovery recovery_commands recovery_kills sandboxes sandboxes_bounds sandboxes_stop serve serve_check stream template_states templates vm vm_owned): | $(FAKE_VMM)
 $(BUILD)/san/tests/unit/hostctl_serve_check: | $(BUILD)/vmm/vmm

@@ -47,7 +47,8 @@ static const char *const schema[JOURNAL_SCHEMA] = {
 	" created_ms INTEGER NOT NULL, spec TEXT NOT NULL, reason TEXT NOT NULL, boot TEXT NOT NULL) STRICT;",
 	"CREATE TABLE commands (id TEXT PRIMARY KEY, sandbox TEXT NOT NULL, state INTEGER NOT NULL,"
 	" flags INTEGER NOT NULL, session INTEGER NOT NULL, timeout_ms INTEGER NOT NULL,"
-	" created_ms INTEGER NOT NULL, started_ms INTEGER NOT NULL, ended_ms INTEGER NOT NULL,"
+	" output_max INTEGER NOT NULL, created_ms INTEGER NOT NULL, started_ms INTEGER NOT NULL, ended_ms "
+	"INTEGER NOT NULL,"
 	" name TEXT NOT NULL, payload BLOB NOT NULL, input BLOB NOT NULL, code TEXT NOT NULL,"
 	" message TEXT NOT NULL, cause TEXT NOT NULL, vm TEXT NOT NULL, exit BLOB NOT NULL,"
 	" queued_us INTEGER NOT NULL, first_byte_us INTEGER NOT NULL, total_us INTEGER NOT NULL) STRICT;"
@@ -78,7 +79,7 @@ static const char *const texts[JOURNAL_STATEMENTS] = {
 	[JOURNAL_REMOVE_SANDBOX] = "DELETE FROM sandboxes WHERE id = ?",
 	[JOURNAL_READ_SANDBOXES] = "SELECT * FROM sandboxes ORDER BY created_ms, id",
 	[JOURNAL_PUT_COMMAND] = ("INSERT OR REPLACE INTO commands VALUES"
-				 " (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"),
+				 " (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"),
 	[JOURNAL_REMOVE_COMMAND] = "DELETE FROM commands WHERE id = ?",
 	[JOURNAL_REMOVE_COMMANDS_OF] = "DELETE FROM commands WHERE sandbox = ?",
 	[JOURNAL_REMOVE_STRAY_COMMANDS] =

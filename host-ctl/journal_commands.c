@@ -17,6 +17,7 @@ enum {
 	FLAGS,
 	SESSION,
 	TIMEOUT_MS,
+	OUTPUT_MAX,
 	CREATED_MS,
 	STARTED_MS,
 	ENDED_MS,
@@ -74,6 +75,7 @@ int journal_command_put(struct journal *journal, const struct journal_command *c
 	bind_number(statement, FLAGS, command->flags);
 	bind_number(statement, SESSION, command->session);
 	bind_number(statement, TIMEOUT_MS, command->timeout_ms);
+	bind_number(statement, OUTPUT_MAX, command->output_max);
 	bind_number(statement, CREATED_MS, command->created_ms);
 	bind_number(statement, STARTED_MS, command->started_ms);
 	bind_number(statement, ENDED_MS, command->ended_ms);
@@ -164,6 +166,7 @@ static int read_row(sqlite3_stmt *row, struct journal_command *command)
 		.flags = (unsigned int)sqlite3_column_int(row, FLAGS),
 		.session = read_number(row, SESSION),
 		.timeout_ms = read_number(row, TIMEOUT_MS),
+		.output_max = (unsigned int)sqlite3_column_int64(row, OUTPUT_MAX),
 		.created_ms = read_number(row, CREATED_MS),
 		.started_ms = read_number(row, STARTED_MS),
 		.ended_ms = read_number(row, ENDED_MS)};

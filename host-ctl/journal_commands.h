@@ -50,6 +50,7 @@ struct journal_command {
 	enum journal_command_state state;
 	unsigned int flags;
 	uint64_t session; /* in the guest; 0: none yet */
+	unsigned int output_max;
 	uint64_t timeout_ms, created_ms, started_ms, ended_ms;
 	char name[JOURNAL_COMMAND_NAME]; /* argv[0], for people */
 	struct journal_bytes payload;	 /* CREATED: of its NEW frame */

@@ -3,7 +3,9 @@
  * Rows of sandboxes: what was asked for, and the process that is its VM, by which a later daemon finds it.
  *
  *   none ──▶ LIVES ──▶ DELETING ──▶ none
- *              └─────▶ FAILED ────▶ none
+ *            ▲ │ └───▶ FAILED ────▶ none
+ *            │ └─────▶ STOPPED ──▶ DELETING
+ *            └────────────┘
  *
  * The first two are called within a transaction, and return 0 or -errno with *error set, as of journal_begin.
  */
@@ -24,6 +26,7 @@ enum journal_sandbox_state {
 	JOURNAL_SANDBOX_LIVES,
 	JOURNAL_SANDBOX_DELETING, /* asked for: whatever is left of it is to go */
 	JOURNAL_SANDBOX_FAILED,
+	JOURNAL_SANDBOX_STOPPED, /* asked for, or done: no VM of it is to be left */
 	JOURNAL_SANDBOX_STATES
 };
 

@@ -164,6 +164,14 @@ static void write_gauges(const struct metrics_gauges *gauges, FILE *out)
 	fprintf(out, "tinderbox_pool_target %u\n", gauges->target);
 	write_head("tinderbox_queue_length", "Runs that wait for a VM.", "gauge", out);
 	fprintf(out, "tinderbox_queue_length %u\n", gauges->queued);
+	write_head("tinderbox_sandboxes", "Sandboxes that are known, by state.", "gauge", out);
+	for (int i = 0; i < SANDBOX_STATE_COUNT; i++)
+		fprintf(out, "tinderbox_sandboxes{state=\"%s\"} %u\n", sandbox_state_name(i),
+			gauges->sandboxes[i]);
+	write_head("tinderbox_commands_running", "Commands that run in sandboxes.", "gauge", out);
+	fprintf(out, "tinderbox_commands_running %u\n", gauges->commands);
+	write_head("tinderbox_events_readers", "Clients that follow the events.", "gauge", out);
+	fprintf(out, "tinderbox_events_readers %u\n", gauges->listeners);
 	write_head("tinderbox_build_info", "The version, as a label.", "gauge", out);
 	fprintf(out, "tinderbox_build_info{version=\"%s\"} 1\n", TINDERBOX_VERSION);
 }

@@ -4,6 +4,7 @@
 #define HOST_CTL_METRICS_H
 
 #include "host-ctl/error.h"
+#include "host-ctl/sandbox_state.h"
 #include <stdint.h>
 #include <stdio.h>
 
@@ -55,6 +56,9 @@ struct metrics {
 /* Present state, read at the time of the request. */
 struct metrics_gauges {
 	unsigned int target, warm, starting, busy, ending, queued;
+	unsigned int sandboxes[SANDBOX_STATE_COUNT];
+	unsigned int commands;	/* that run */
+	unsigned int listeners; /* of the events */
 };
 
 /* A place for what one more pool counts, all 0, until metrics_remove_pool. NULL: there are METRICS_POOLS_MAX.

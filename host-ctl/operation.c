@@ -15,6 +15,8 @@ static const struct {
 	[OPERATION_CREATE] = {"create", SANDBOX_CREATING, SANDBOX_READY},
 	[OPERATION_PAUSE] = {"pause", SANDBOX_PAUSING, SANDBOX_PAUSED},
 	[OPERATION_RESUME] = {"resume", SANDBOX_RESUMING, SANDBOX_READY},
+	[OPERATION_STOP] = {"stop", SANDBOX_STOPPING, SANDBOX_STOPPED},
+	[OPERATION_START] = {"start", SANDBOX_STARTING, SANDBOX_READY},
 	[OPERATION_DELETE] = {"delete", SANDBOX_DELETING, SANDBOX_GONE},
 };
 
@@ -46,10 +48,41 @@ static void set_error(struct operation *operation, const struct sandbox *sandbox
 		sandbox_state_name(sandbox->state), sandbox->reason[0] ? ": " : "", sandbox->reason);
 }
 
+void operation_wait(struct operation *operation, struct operation_waiter *waiter)
+{
+	waiter->next = operation->waiters;
+	waiter->link = &operation->waiters;
+	if (waiter->next)
+		waiter->next->link = &waiter->next;
+	operation->waiters = waiter;
+}
+
+void operation_leave(struct operation_waiter *waiter)
+{
+	if (!waiter->link)
+		return;
+	*waiter->link = waiter->next;
+	if (waiter->next)
+		waiter->next->link = waiter->link;
+	waiter->link = NULL;
+}
+
+/* Each answer may bring the next request, and with that anything. */
+static void tell(struct operation *operation)
+{
+	struct operation_waiter *waiter;
+
+	operation->telling = true;
+	while ((waiter = operation->waiters)) {
+		operation_leave(waiter);
+		waiter->over(waiter, operation);
+	}
+	operation->telling = false;
+}
+
 static void look(struct operation *operation)
 {
 	const struct sandbox *sandbox = operation->sandbox;
-	void (*over)(void *context, struct operation *operation) = operation->over;
 
 	if (sandbox->state == kinds[operation->kind].passing)
 		return;
@@ -60,9 +93,7 @@ static void look(struct operation *operation)
 	}
 	sandbox_unwatch(&operation->watcher);
 	operation->sandbox = NULL;
-	operation->over = NULL;
-	if (over)
-		over(operation->context, operation);
+	tell(operation);
 }
 
 static void changed(struct sandbox_watcher *watcher, struct sandbox *sandbox)
@@ -77,7 +108,7 @@ static struct operation *find_over(const struct sandboxes *sandboxes)
 	struct operation *found = NULL;
 
 	for (struct operation *one = sandboxes->operations; one; one = one->next)
-		if (one->state != OPERATION_RUNNING)
+		if (one->state != OPERATION_RUNNING && !one->telling)
 			found = one;
 	return found;
 }

@@ -15,6 +15,8 @@ enum operation_kind {
 	OPERATION_CREATE,
 	OPERATION_PAUSE,
 	OPERATION_RESUME,
+	OPERATION_STOP,
+	OPERATION_START,
 	OPERATION_DELETE,
 	OPERATION_KIND_COUNT
 };
@@ -30,10 +32,20 @@ struct operation {
 	struct sandbox_watcher watcher;
 	struct sandbox *sandbox; /* NULL once it is over */
 	char sandbox_id[SANDBOX_ID_MAX];
-	/* Whoever waits for it, or NULL; called once, when it is over. */
-	void (*over)(void *context, struct operation *operation);
-	void *context;
+	struct operation_waiter *waiters;
+	bool telling; /* them, and so it stays */
 };
+
+/* Whoever waits for one: told once, when it is over; in its owner's memory until then, or operation_leave. */
+struct operation_waiter {
+	struct operation_waiter *next, **link; /* link NULL: it waits for nothing */
+	void (*over)(struct operation_waiter *waiter, struct operation *operation);
+};
+
+/* Of one that runs. */
+void operation_wait(struct operation *operation, struct operation_waiter *waiter);
+/* Takes one that waits for nothing. */
+void operation_leave(struct operation_waiter *waiter);
 
 /* In its registry's list. */
 void operation_destroy(struct operation *operation);

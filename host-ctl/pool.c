@@ -75,6 +75,15 @@ bool pool_is_queued(const struct pool *pool)
 	return pool->queued > 0;
 }
 
+unsigned int pool_count_found(const struct pool *pool)
+{
+	unsigned int count = 0;
+
+	for (unsigned int i = 0; i < POOL_VMS_MAX; i++)
+		count += pool->slots[i] && pool->slots[i]->found;
+	return count;
+}
+
 struct metrics_pool *pool_metrics(const struct pool *pool)
 {
 	return pool->metrics;

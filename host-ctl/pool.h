@@ -114,6 +114,8 @@ int pool_take_back(struct pool *pool, struct vm_found *found, int seat, struct v
 /* Leaves the queue; harmless when not queued. */
 void pool_cancel(struct pool *pool, struct pool_claim *claim);
 
+/* How many of its VMs an earlier daemon started. */
+unsigned int pool_count_found(const struct pool *pool);
 struct metrics_pool *pool_metrics(const struct pool *pool);
 void pool_read_gauges(const struct pool *pool, struct metrics_gauges *gauges);
 /* The body of GET /v1/pool, the caller's reference. NULL without memory. */

@@ -51,9 +51,22 @@ bool recovery_keeps(const void *context, const char *name)
 	return false;
 }
 
-/* NULL: it is not to be had, and nothing is left of it. */
-static struct vm *take_back(const struct journal_sandbox *row, struct pool *pool, struct cgroup_tree *cgroups)
+/* Of the template that it was cloned from. */
+static struct pool *pool_of(const struct journal_sandbox *row, struct templates *templates)
 {
+	json_t *spec = json_loads(row->spec, JSON_REJECT_DUPLICATES, NULL);
+	const char *name = json_string_value(json_object_get(spec, "template"));
+	struct pool *pool = templates_pool_of_found(templates, name ? name : "");
+
+	json_decref(spec);
+	return pool;
+}
+
+/* NULL: it is not to be had, and nothing is left of it. */
+static struct vm *take_back(
+	const struct journal_sandbox *row, struct templates *templates, struct cgroup_tree *cgroups)
+{
+	struct pool *pool = pool_of(row, templates);
 	struct vm_found found = {
 		.id = row->vm, .pid = row->pid, .start_ticks = row->start_ticks, .slot = row->slot};
 	struct vm *vm = NULL;
@@ -82,14 +95,14 @@ static void restore_commands(struct recovery *recovery, struct sandboxes *sandbo
 	}
 }
 
-void recovery_apply(struct recovery *recovery, struct sandboxes *sandboxes, struct pool *pool,
+void recovery_apply(struct recovery *recovery, struct sandboxes *sandboxes, struct templates *templates,
 	struct cgroup_tree *cgroups)
 {
 	unsigned int taken = 0;
 
 	for (unsigned int i = 0; i < recovery->count; i++) {
 		const struct journal_sandbox *row = &recovery->rows[i];
-		struct vm *vm = recovery->lives[i] ? take_back(row, pool, cgroups) : NULL;
+		struct vm *vm = recovery->lives[i] ? take_back(row, templates, cgroups) : NULL;
 		struct error error;
 
 		taken += vm != NULL;

@@ -7,7 +7,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { HELD_MAX = RUN_OUTPUT_HEAD + RUN_OUTPUT_TAIL };
+static size_t head_of(const struct run_output *output)
+{
+	return output->head ? output->head : RUN_OUTPUT_HEAD;
+}
+
+static size_t tail_of(const struct run_output *output)
+{
+	return output->tail ? output->tail : RUN_OUTPUT_TAIL;
+}
+
+static size_t most_of(const struct run_output *output)
+{
+	return head_of(output) + tail_of(output);
+}
 
 void run_output_finish(struct run_output *output)
 {
@@ -37,8 +50,8 @@ static void grow(struct run_output *output, size_t needed)
 	size_t capacity = output->capacity ? output->capacity : RUN_OUTPUT_START;
 	uint8_t *bytes;
 
-	if (needed > HELD_MAX)
-		needed = HELD_MAX;
+	if (needed > most_of(output))
+		needed = most_of(output);
 	while (capacity < needed)
 		capacity *= 2;
 	if (capacity == output->capacity)
@@ -53,19 +66,19 @@ static void grow(struct run_output *output, size_t needed)
 /* The oldest bytes of the tail give way. */
 static void overwrite(struct run_output *output, const uint8_t *data, size_t length)
 {
-	uint8_t *ring = output->bytes + RUN_OUTPUT_HEAD;
+	uint8_t *ring = output->bytes + head_of(output);
 
-	if (length > RUN_OUTPUT_TAIL) {
-		data += length - RUN_OUTPUT_TAIL;
-		length = RUN_OUTPUT_TAIL;
+	if (length > tail_of(output)) {
+		data += length - tail_of(output);
+		length = tail_of(output);
 	}
 	while (length) {
-		size_t part = RUN_OUTPUT_TAIL - output->ring;
+		size_t part = tail_of(output) - output->ring;
 
 		if (part > length)
 			part = length;
 		memcpy(ring + output->ring, data, part);
-		output->ring = (output->ring + part) % RUN_OUTPUT_TAIL;
+		output->ring = (output->ring + part) % tail_of(output);
 		data += part;
 		length -= part;
 	}
@@ -86,7 +99,7 @@ void run_output_add(struct run_output *output, const void *data, size_t length)
 		memcpy(output->bytes + output->length, bytes, part);
 		output->length += part;
 	}
-	if (length > part && output->length == HELD_MAX)
+	if (length > part && output->length == most_of(output))
 		overwrite(output, bytes + part, length - part);
 }
 
@@ -94,7 +107,7 @@ uint64_t run_output_oldest(const struct run_output *output)
 {
 	if (is_whole(output))
 		return output->first;
-	return output->length == HELD_MAX ? output->total - RUN_OUTPUT_TAIL : output->total;
+	return output->length == most_of(output) ? output->total - tail_of(output) : output->total;
 }
 
 ptrdiff_t run_output_peek(const struct run_output *output, uint64_t offset, const uint8_t **bytes)
@@ -113,35 +126,55 @@ ptrdiff_t run_output_peek(const struct run_output *output, uint64_t offset, cons
 		return (ptrdiff_t)(output->length - into);
 	}
 	if (offset < oldest) {
-		if (into >= RUN_OUTPUT_HEAD || output->length < HELD_MAX)
+		if (into >= head_of(output) || output->length < most_of(output))
 			return -ENODATA;
 		*bytes = output->bytes + into;
-		return (ptrdiff_t)(RUN_OUTPUT_HEAD - into);
+		return (ptrdiff_t)(head_of(output) - into);
 	}
 	/* The ring: its oldest byte stands at output->ring. */
 	into = offset - oldest;
-	at = (output->ring + (size_t)into) % RUN_OUTPUT_TAIL;
-	end = at < output->ring ? output->ring : RUN_OUTPUT_TAIL;
-	*bytes = output->bytes + RUN_OUTPUT_HEAD + at;
+	at = (output->ring + (size_t)into) % tail_of(output);
+	end = at < output->ring ? output->ring : tail_of(output);
+	*bytes = output->bytes + head_of(output) + at;
 	return (ptrdiff_t)(end - at);
 }
 
 /* Turns the ring so that the tail's oldest byte stands right after the head. 0, or -1 without memory. */
 static int straighten(struct run_output *output)
 {
-	uint8_t *ring = output->bytes + RUN_OUTPUT_HEAD, *copy;
+	uint8_t *ring = output->bytes + head_of(output), *copy;
 
 	if (!output->ring)
 		return 0;
-	copy = malloc(RUN_OUTPUT_TAIL);
+	copy = malloc(tail_of(output));
 	if (!copy)
 		return -1;
-	memcpy(copy, ring + output->ring, RUN_OUTPUT_TAIL - output->ring);
-	memcpy(copy + RUN_OUTPUT_TAIL - output->ring, ring, output->ring);
-	memcpy(ring, copy, RUN_OUTPUT_TAIL);
+	memcpy(copy, ring + output->ring, tail_of(output) - output->ring);
+	memcpy(copy + tail_of(output) - output->ring, ring, output->ring);
+	memcpy(ring, copy, tail_of(output));
 	free(copy);
 	output->ring = 0;
 	return 0;
+}
+
+void run_output_trim(struct run_output *output, size_t maximum)
+{
+	const size_t head = maximum / 2, tail = maximum - head;
+	uint8_t *bytes;
+
+	/* What was dropped for want of memory is not in the middle. */
+	if (output->length <= maximum || (!is_whole(output) && output->length < most_of(output)) ||
+		straighten(output) < 0)
+		return;
+	memmove(output->bytes + head, output->bytes + output->length - tail, tail);
+	output->head = head;
+	output->tail = tail;
+	output->length = maximum;
+	bytes = realloc(output->bytes, maximum);
+	if (!bytes)
+		return;
+	output->bytes = bytes;
+	output->capacity = maximum;
 }
 
 static json_t *encode(const struct run_output *output)
@@ -181,8 +214,8 @@ json_t *run_output_to_json(struct run_output *output, uint64_t written)
 	json_object_set_new(object, "dropped", json_integer((json_int_t)dropped));
 	if (dropped)
 		json_object_set_new(object, "head_bytes",
-			json_integer(output->length < RUN_OUTPUT_HEAD ? (json_int_t)output->length
-								      : RUN_OUTPUT_HEAD));
+			json_integer((json_int_t)(output->length < head_of(output) ? output->length
+										   : head_of(output))));
 	return object;
 fail:
 	json_decref(object);

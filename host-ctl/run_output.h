@@ -20,7 +20,8 @@ struct run_output {
 	size_t length;	 /* bytes held */
 	size_t ring;	 /* where in the ring the oldest byte stands, once it is full */
 	uint64_t total;
-	uint64_t first; /* what was written before this was never here */
+	size_t head, tail; /* so much is held at most; 0: RUN_OUTPUT_HEAD, RUN_OUTPUT_TAIL */
+	uint64_t first;	   /* what was written before this was never here */
 };
 
 void run_output_finish(struct run_output *output);
@@ -30,6 +31,9 @@ void run_output_drop(struct run_output *output);
 void run_output_begin_at(struct run_output *output, uint64_t offset);
 /* Keeps what fits; without memory the bytes count as dropped. */
 void run_output_add(struct run_output *output, const void *data, size_t length);
+/* Of one to which nothing is added any more: at most so many bytes, 2 or more, are held from now on, half of
+ * them from its start. Without memory it stays as it is. */
+void run_output_trim(struct run_output *output, size_t maximum);
 /*
  * Bytes that are held from that offset on, in *bytes until the next call that changes it: how many, as far as
  * they stand in one piece; 0 at the end; -ENODATA: they were dropped; -EINVAL: beyond the end.

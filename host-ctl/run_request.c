@@ -20,7 +20,7 @@ static const char *const fields[] = {"argv", "argv_b64", "env", "env_b64", "cwd"
 	"stdin_b64", "stdin_stream", "timeout_ms", "memory_max", "pids_max", "template", NULL};
 static const char *const command_fields[] = {"argv", "argv_b64", "env", "env_b64", "cwd", "user", "stdin",
 	"stdin_b64", "stdin_stream", "timeout_ms", "memory_max", "pids_max", "tty", "on_detach", "wake",
-	NULL};
+	"output_max", NULL};
 static const char *const tty_fields[] = {"rows", "cols", NULL};
 
 static int refuse_both(struct parser *parser, const char *one, const char *other)
@@ -368,6 +368,16 @@ int run_request_parse(
 	status = run_request_take(request, root, length, form, error);
 	json_decref(root);
 	return status;
+}
+
+void run_request_limit_pids(struct run_request *request, uint32_t pids_max)
+{
+	struct agent_new fixed;
+
+	memcpy(&fixed, request->payload, sizeof fixed);
+	if (pids_max && (!fixed.pids_max || fixed.pids_max > pids_max))
+		fixed.pids_max = pids_max;
+	memcpy(request->payload, &fixed, sizeof fixed);
 }
 
 void run_request_finish(struct run_request *request)

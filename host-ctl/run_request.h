@@ -52,9 +52,12 @@ int run_request_parse(
  * ERROR_INVALID. */
 json_t *run_request_load(const char *body, size_t length, enum run_form form, struct error *error);
 /* The same as run_request_parse of such an object. room: bytes that its strings take, a NUL each included, or
- * more. The fields on_detach and wake of a command are its owner's to read. */
+ * more. The fields on_detach, wake and output_max of a command are its owner's to read. */
 int run_request_take(
 	struct run_request *request, json_t *root, size_t room, enum run_form form, struct error *error);
+/* Of one that was taken: at most so many processes and threads, unless its own limit is smaller. 0: as it is.
+ */
+void run_request_limit_pids(struct run_request *request, uint32_t pids_max);
 /* Takes a zeroed one too. */
 void run_request_finish(struct run_request *request);
 

@@ -5,6 +5,7 @@
 #include "host-ctl/clock.h"
 #include "host-ctl/commands.h"
 #include "host-ctl/journal_sandboxes.h"
+#include "host-ctl/sandbox_private.h"
 #include "host-ctl/sandbox_record.h"
 #include "host-ctl/sandboxes_private.h"
 #include "host-ctl/standby.h"
@@ -28,8 +29,7 @@ static void arm(struct sandbox *sandbox)
 	loop_set_timer(sandbox->timer, !first ? 0 : first > now ? first - now : 1);
 }
 
-/* 0 milliseconds: never. */
-static void set_clock(struct sandbox *sandbox, enum sandbox_clock clock, uint64_t milliseconds)
+void sandbox_set_clock(struct sandbox *sandbox, enum sandbox_clock clock, uint64_t milliseconds)
 {
 	uint64_t due = milliseconds ? clock_now() + milliseconds * CLOCK_NS_PER_MS : 0;
 
@@ -50,7 +50,7 @@ static void look_idle(struct sandbox *sandbox)
 {
 	bool idle = !sandbox->users && may_be_idle(sandbox);
 
-	set_clock(sandbox, SANDBOX_CLOCK_IDLE, idle ? sandbox->spec.idle_after_ms : 0);
+	sandbox_set_clock(sandbox, SANDBOX_CLOCK_IDLE, idle ? sandbox->spec.idle_after_ms : 0);
 }
 
 static void be_idle(struct sandbox *sandbox)
@@ -73,11 +73,14 @@ static void time_is_up(struct sandbox *sandbox, enum sandbox_clock clock)
 		be_idle(sandbox);
 		return;
 	case SANDBOX_CLOCK_PATIENCE:
-		sandbox_fail(sandbox, "the vmm did not answer in time");
+		if (sandbox->state == SANDBOX_STOPPING)
+			vm_end(sandbox->vm, "its guest did not shut down in time");
+		else
+			sandbox_fail(sandbox, "the vmm did not answer in time");
 		return;
 	default:
 		if (sandbox->users)
-			set_clock(sandbox, SANDBOX_CLOCK_KEEP, sandbox->all->config.keep_ms);
+			sandbox_set_clock(sandbox, SANDBOX_CLOCK_KEEP, sandbox->all->config.keep_ms);
 		else
 			sandboxes_forget(sandbox);
 	}
@@ -131,6 +134,8 @@ static void notify(struct sandbox *sandbox)
 {
 	struct sandbox_watcher *left = NULL, *watcher;
 
+	/* Whoever is told may answer a client, whose next request may want its place (sandboxes_new). */
+	sandbox->users++;
 	while ((watcher = sandbox->watchers)) {
 		sandbox_unwatch(watcher);
 		link_watcher(&left, watcher);
@@ -140,6 +145,7 @@ static void notify(struct sandbox *sandbox)
 		link_watcher(&sandbox->watchers, watcher);
 		watcher->changed(watcher, sandbox);
 	}
+	sandbox->users--;
 }
 
 /* --- the one place where its state changes --- */
@@ -149,24 +155,24 @@ static void settle_clocks(struct sandbox *sandbox)
 	enum sandbox_state state = sandbox->state;
 	bool asked = state == SANDBOX_PAUSING || state == SANDBOX_RESUMING;
 
-	set_clock(sandbox, SANDBOX_CLOCK_PATIENCE, asked ? SANDBOX_PATIENCE_MS : 0);
+	sandbox_set_clock(sandbox, SANDBOX_CLOCK_PATIENCE, asked ? SANDBOX_PATIENCE_MS : 0);
 	if (state == SANDBOX_DELETING || state == SANDBOX_GONE)
-		set_clock(sandbox, SANDBOX_CLOCK_TTL, 0);
+		sandbox_set_clock(sandbox, SANDBOX_CLOCK_TTL, 0);
 	if (state == SANDBOX_GONE)
-		set_clock(sandbox, SANDBOX_CLOCK_KEEP, sandbox->all->config.keep_ms);
+		sandbox_set_clock(sandbox, SANDBOX_CLOCK_KEEP, sandbox->all->config.keep_ms);
 	look_idle(sandbox);
 }
 
-/* reason: of failed, deleting and gone; NULL: what was said before holds. */
-static void move(struct sandbox *sandbox, enum sandbox_state next, const char *reason)
+void sandbox_move(struct sandbox *sandbox, enum sandbox_state next, const char *reason)
 {
 	enum sandbox_state before = sandbox->state;
 
-	if (next == SANDBOX_PAUSING || next == SANDBOX_RESUMING || next == SANDBOX_DELETING)
-		sandbox->error.kind = ERROR_NONE;
 	if (!sandbox_state_may_go(before, next))
 		log_error("%s: bug: from %s to %s", sandbox->id, sandbox_state_name(before),
 			sandbox_state_name(next));
+	/* Why it stopped is over with that; why it failed is not. */
+	if (before == SANDBOX_STOPPED || (before == SANDBOX_STOPPING && next != SANDBOX_STOPPED))
+		sandbox->reason[0] = '\0';
 	sandbox->state = next;
 	if (reason && !sandbox->reason[0])
 		snprintf(sandbox->reason, sizeof sandbox->reason, "%s", reason);
@@ -197,8 +203,20 @@ static void vm_ended(void *context)
 	fd_close(&sandbox->stream);
 	snprintf(reason, sizeof reason, "its VM ended: %s", vm_cause(sandbox->vm));
 	sandbox->failed_by_host = sandbox->failed_by_host || sandbox->vm->killed;
-	if (sandbox->state != SANDBOX_DELETING && sandbox->state != SANDBOX_FAILED)
-		move(sandbox, SANDBOX_FAILED, reason);
+	if (sandbox->state == SANDBOX_STARTING) {
+		error_set(&sandbox->error, ERROR_GUEST_LOST, "%s", reason);
+		sandbox_move(sandbox, SANDBOX_STOPPING, reason);
+	} else if (sandbox_state_may_go(sandbox->state, SANDBOX_FAILED)) {
+		sandbox_move(sandbox, SANDBOX_FAILED, reason);
+	}
+}
+
+/* What is left of one is still named in the receipt. */
+static void forget_vm(struct sandbox *sandbox)
+{
+	if (sandbox->verified)
+		sandbox->vm_id[0] = '\0';
+	sandbox->pid = 0;
 }
 
 static void vm_gone(void *context)
@@ -207,8 +225,12 @@ static void vm_gone(void *context)
 
 	sandbox->vm = NULL;
 	sandbox->verified = vm_left_nothing(sandbox->vm_config, sandbox->vm_id);
-	if (sandbox->state == SANDBOX_DELETING)
-		move(sandbox, SANDBOX_GONE, NULL);
+	if (sandbox->state == SANDBOX_DELETING) {
+		sandbox_move(sandbox, SANDBOX_GONE, NULL);
+	} else if (sandbox->state == SANDBOX_STOPPING) {
+		forget_vm(sandbox);
+		sandbox_move(sandbox, SANDBOX_STOPPED, NULL);
+	}
 }
 
 /* Its guest runs; READY when its agent takes commands. One that was taken back is sought by asking it for a
@@ -217,10 +239,10 @@ static void come_up(struct sandbox *sandbox)
 {
 	sandbox->comes_up = !vm_is_identified(sandbox->vm);
 	if (!sandbox->comes_up) {
-		move(sandbox, SANDBOX_READY, NULL);
+		sandbox_move(sandbox, SANDBOX_READY, NULL);
 		return;
 	}
-	set_clock(sandbox, SANDBOX_CLOCK_PATIENCE, SANDBOX_RETURN_MS);
+	sandbox_set_clock(sandbox, SANDBOX_CLOCK_PATIENCE, SANDBOX_RETURN_MS);
 	vm_ask_stream(sandbox->vm, &sandbox->knock);
 }
 
@@ -249,14 +271,14 @@ static void vm_stands(void *context, bool paused)
 
 	if (sandbox->state == SANDBOX_RESUMING && (!sandbox->seen || sandbox->comes_up)) {
 		if (paused)
-			move(sandbox, SANDBOX_PAUSED, NULL);
+			sandbox_move(sandbox, SANDBOX_PAUSED, NULL);
 		else if (!sandbox->comes_up)
 			come_up(sandbox);
 	} else if (sandbox->state == SANDBOX_READY && paused) {
-		move(sandbox, SANDBOX_PAUSING, NULL);
-		move(sandbox, SANDBOX_PAUSED, NULL);
+		sandbox_move(sandbox, SANDBOX_PAUSING, NULL);
+		sandbox_move(sandbox, SANDBOX_PAUSED, NULL);
 	} else if (sandbox->state == SANDBOX_PAUSED && !paused) {
-		move(sandbox, SANDBOX_RESUMING, NULL);
+		sandbox_move(sandbox, SANDBOX_RESUMING, NULL);
 		come_up(sandbox);
 	}
 	sandbox->seen = true;
@@ -275,21 +297,34 @@ static void know_vm(struct sandbox *sandbox, struct vm *vm)
 	memcpy(sandbox->vm_id, vm->id, sizeof sandbox->vm_id);
 }
 
+/* It cannot be made ready; sandbox->error says why. */
+static void give_up(struct sandbox *sandbox, const char *reason)
+{
+	if (sandbox->state != SANDBOX_STARTING) {
+		sandbox_fail(sandbox, reason);
+		return;
+	}
+	vm_end(sandbox->vm, reason);
+	sandbox_stop(sandbox, reason);
+}
+
 void sandbox_recorded(struct sandbox *sandbox, const struct error *error)
 {
 	if (sandbox->state == SANDBOX_DELETING && sandbox->vm)
 		vm_end(sandbox->vm, "its sandbox was deleted");
-	if (sandbox->state != SANDBOX_CREATING)
+	if (sandbox->state == SANDBOX_STOPPING)
+		sandbox_stop_recorded(sandbox, error);
+	if (sandbox->state != SANDBOX_CREATING && sandbox->state != SANDBOX_STARTING)
 		return;
 	if (!error) {
-		move(sandbox, SANDBOX_READY, NULL);
+		sandbox_move(sandbox, SANDBOX_READY, NULL);
 		return;
 	}
 	sandbox->error = *error;
-	sandbox_fail(sandbox, error->message);
+	give_up(sandbox, error->message);
 }
 
-static void own(struct sandbox *sandbox, struct vm *vm)
+void sandbox_own(struct sandbox *sandbox, struct vm *vm)
 {
 	struct pool *pool = sandbox->pool;
 	int status;
@@ -304,17 +339,17 @@ static void own(struct sandbox *sandbox, struct vm *vm)
 			 : 0;
 	if (!status) {
 		if (sandbox_record(sandbox, &sandbox->error))
-			sandbox_fail(sandbox, sandbox->error.message);
+			give_up(sandbox, sandbox->error.message);
 		return;
 	}
 	error_set(&sandbox->error, ERROR_INTERNAL, "the limits of sandbox %s could not be set: %s",
 		sandbox->id, strerror(-status));
-	sandbox_fail(sandbox, "its limits could not be set");
+	give_up(sandbox, "its limits could not be set");
 }
 
 static void granted(struct pool_claim *claim, struct vm *vm)
 {
-	own(sandbox_of_claim(claim), vm);
+	sandbox_own(sandbox_of_claim(claim), vm);
 }
 
 static void refused(struct pool_claim *claim, const struct error *error)
@@ -324,7 +359,22 @@ static void refused(struct pool_claim *claim, const struct error *error)
 	sandbox->error = *error;
 	sandbox->pool = NULL;
 	sandbox->verified = true;
-	move(sandbox, SANDBOX_GONE, error->message);
+	sandbox_move(
+		sandbox, sandbox->state == SANDBOX_STARTING ? SANDBOX_STOPPED : SANDBOX_GONE, error->message);
+}
+
+int sandbox_claim(struct sandbox *sandbox, const char *template, struct vm **vm, struct error *error)
+{
+	*vm = NULL;
+	sandbox->pool = templates_pool(sandbox->all->config.templates, template, error);
+	if (sandbox->pool)
+		*vm = pool_claim_vm(sandbox->pool, &sandbox->claim, error);
+	if (!sandbox->pool || (!*vm && error->kind)) {
+		sandbox->pool = NULL;
+		return -1;
+	}
+	sandbox->warm = *vm != NULL;
+	return 0;
 }
 
 /* --- what is asked of it --- */
@@ -346,7 +396,7 @@ static void paused_or_resumed(struct vm_request *request, int status, int fd)
 	if (goal == SANDBOX_READY && !pausing)
 		come_up(sandbox);
 	else
-		move(sandbox, goal, NULL);
+		sandbox_move(sandbox, goal, NULL);
 }
 
 static int ask_vm(struct sandbox *sandbox, enum sandbox_state next, struct error *error)
@@ -359,7 +409,7 @@ static int ask_vm(struct sandbox *sandbox, enum sandbox_state next, struct error
 			sandbox->id, VM_ASKED_MAX);
 	if (status)
 		return error_set(error, ERROR_GUEST_LOST, "the VM of sandbox %s is ending", sandbox->id);
-	move(sandbox, next, NULL);
+	sandbox_move(sandbox, next, NULL);
 	return 0;
 }
 
@@ -371,9 +421,9 @@ static void delete (struct sandbox *sandbox, const char *reason)
 		sandbox->verified = true;
 	}
 	fd_close(&sandbox->stream);
-	move(sandbox, SANDBOX_DELETING, reason);
+	sandbox_move(sandbox, SANDBOX_DELETING, reason);
 	if (!sandbox->vm)
-		move(sandbox, SANDBOX_GONE, NULL);
+		sandbox_move(sandbox, SANDBOX_GONE, NULL);
 	else if (!sandbox->writing)
 		vm_end(sandbox->vm, "its sandbox was deleted");
 }
@@ -387,9 +437,15 @@ int sandbox_ask(struct sandbox *sandbox, enum sandbox_verb verb, const char *rea
 	look_idle(sandbox);
 	if (next == sandbox->state)
 		return 0;
-	if (next != SANDBOX_DELETING)
+	sandbox->error.kind = ERROR_NONE;
+	if (next == SANDBOX_STARTING)
+		return sandbox_start(sandbox, error);
+	if (next == SANDBOX_STOPPING)
+		sandbox_stop(sandbox, reason);
+	else if (next == SANDBOX_DELETING)
+		delete (sandbox, reason);
+	else
 		return ask_vm(sandbox, next, error);
-	delete (sandbox, reason);
 	return 0;
 }
 
@@ -400,7 +456,7 @@ void sandbox_fail(struct sandbox *sandbox, const char *reason)
 	fd_close(&sandbox->stream);
 	sandbox->failed_by_host = true;
 	vm_end(sandbox->vm, reason);
-	move(sandbox, SANDBOX_FAILED, reason);
+	sandbox_move(sandbox, SANDBOX_FAILED, reason);
 }
 
 void sandbox_hold(struct sandbox *sandbox)
@@ -460,26 +516,22 @@ struct sandbox *sandbox_create(
 	struct sandboxes *all, struct sandbox_spec *spec, uid_t uid, struct error *error)
 {
 	struct sandbox *sandbox = make(all, uid);
-	struct vm *vm = NULL;
+	struct vm *vm;
 
 	if (!sandbox) {
 		error_set(error, ERROR_INTERNAL, "out of memory or fds for the sandbox");
 		return NULL;
 	}
-	sandbox->pool = templates_pool(all->config.templates, spec->template, error);
-	if (sandbox->pool)
-		vm = pool_claim_vm(sandbox->pool, &sandbox->claim, error);
-	if (!sandbox->pool || (!vm && error->kind)) {
+	if (sandbox_claim(sandbox, spec->template, &vm, error)) {
 		sandbox_destroy(sandbox);
 		return NULL;
 	}
 	sandbox->spec = *spec;
 	*spec = (struct sandbox_spec){0};
 	sandboxes_add(sandbox);
-	set_clock(sandbox, SANDBOX_CLOCK_TTL, sandbox->spec.ttl_ms);
-	sandbox->warm = vm != NULL;
+	sandbox_set_clock(sandbox, SANDBOX_CLOCK_TTL, sandbox->spec.ttl_ms);
 	if (vm)
-		own(sandbox, vm);
+		sandbox_own(sandbox, vm);
 	return sandbox;
 }
 
@@ -508,6 +560,22 @@ static uint64_t left_of_ttl(const struct sandbox *sandbox)
 	return end > now ? end - now : 1;
 }
 
+/* One of which nothing is left but its row. */
+static void restore_without_vm(struct sandbox *sandbox, const struct journal_sandbox *row)
+{
+	sandbox->verified = true;
+	if (row->state == JOURNAL_SANDBOX_STOPPED) {
+		sandbox->state = SANDBOX_STOPPING;
+		sandbox_move(sandbox, SANDBOX_STOPPED, row->reason);
+		return;
+	}
+	sandbox->state = SANDBOX_CREATING;
+	sandbox_move(sandbox, row->state == JOURNAL_SANDBOX_DELETING ? SANDBOX_DELETING : SANDBOX_FAILED,
+		row->state == JOURNAL_SANDBOX_LIVES ? "the daemon and its VM ended" : row->reason);
+	if (sandbox->state == SANDBOX_DELETING)
+		sandbox_move(sandbox, SANDBOX_GONE, NULL);
+}
+
 int sandbox_restore(
 	struct sandboxes *all, const struct journal_sandbox *row, struct vm *vm, struct error *error)
 {
@@ -520,19 +588,16 @@ int sandbox_restore(
 		return -1;
 	}
 	memcpy(sandbox->id, row->id, sizeof sandbox->id);
-	memcpy(sandbox->vm_id, row->vm, sizeof sandbox->vm_id);
+	if (row->state != JOURNAL_SANDBOX_STOPPED)
+		memcpy(sandbox->vm_id, row->vm, sizeof sandbox->vm_id);
 	sandbox->created_ms = row->created_ms;
 	sandbox->recorded = true;
 	/* Its guest may still hold sessions of the earlier daemon, all of lower ids. */
 	sandbox->last_session = clock_read(CLOCK_REALTIME);
 	sandboxes_add(sandbox);
+	sandbox_set_clock(sandbox, SANDBOX_CLOCK_TTL, left_of_ttl(sandbox));
 	if (!vm) {
-		sandbox->verified = true;
-		sandbox->state = SANDBOX_CREATING;
-		move(sandbox, row->state == JOURNAL_SANDBOX_DELETING ? SANDBOX_DELETING : SANDBOX_FAILED,
-			row->state == JOURNAL_SANDBOX_LIVES ? "the daemon and its VM ended" : row->reason);
-		if (sandbox->state == SANDBOX_DELETING)
-			move(sandbox, SANDBOX_GONE, NULL);
+		restore_without_vm(sandbox, row);
 		return 0;
 	}
 	know_vm(sandbox, vm);
@@ -541,6 +606,5 @@ int sandbox_restore(
 	sandbox->state = SANDBOX_RESUMING;
 	log_info("sandbox %s: taken back, in %s", sandbox->id, sandbox->vm_id);
 	settle_clocks(sandbox);
-	set_clock(sandbox, SANDBOX_CLOCK_TTL, left_of_ttl(sandbox));
 	return 0;
 }

@@ -4,8 +4,10 @@
  * left. What may happen when is in sandbox_state.h; each change goes through one function, which tells the
  * registry's hook (sandboxes.h) and then the watchers.
  *
- * A VM that ends by itself leaves a FAILED sandbox with the reason. TTL and idleness end or pause it by
- * themselves. A vmm that does not answer to a pause or resume within SANDBOX_PATIENCE_MS is ended.
+ * A VM that ends by itself leaves a FAILED sandbox with the reason. One that is stopped (sandbox_power.c) has
+ * none until it is started; then it gets another. TTL and idleness end or pause it by
+ * themselves. A vmm that does not answer to a pause or resume within SANDBOX_PATIENCE_MS is ended, as is a
+ * guest that has not shut down by then.
  */
 #ifndef HOST_CTL_SANDBOX_H
 #define HOST_CTL_SANDBOX_H
@@ -22,6 +24,7 @@ enum {
 	SANDBOX_ID_MAX = 24, /* "sb-" and 16 hexadecimal digits */
 	SANDBOX_PATIENCE_MS = 10 * 1000,
 	SANDBOX_RETURN_MS = 60 * 1000, /* for the agent of one that was taken back, which runs, to be there */
+	SANDBOX_GRACE_MS = 2000,       /* of a stop, for its processes between TERM and KILL */
 	/* Ids of its sessions are above: those below are of rehearsals, and of a template's preparation. */
 	SANDBOX_SESSION_FIRST = 1 << 20,
 };
@@ -54,7 +57,7 @@ struct sandbox {
 	struct sandbox_spec spec;
 	uid_t uid; /* who asked for it */
 	enum sandbox_state state;
-	char reason[VM_CAUSE_MAX]; /* of failed and gone: why; else empty */
+	char reason[VM_CAUSE_MAX]; /* of failed, stopped and gone: why; else empty */
 	struct error error;	   /* why the last transition did not come about; kind ERROR_NONE: it did */
 	uint64_t created_ms;	   /* CLOCK_REALTIME */
 	struct pool *pool;	   /* that it waits in; NULL: in none */
@@ -64,6 +67,7 @@ struct sandbox {
 	pid_t pid;
 	bool warm;     /* a VM was there at once */
 	bool verified; /* nothing is left of its VM */
+	bool stood;    /* of one that is stopping: its guest did not run */
 	const struct vm_config *vm_config;
 	int stream; /* to the agent, open and unused; or -1 */
 	struct vm_request request, knock;
@@ -99,8 +103,8 @@ int sandbox_restore(
 void sandbox_destroy(struct sandbox *sandbox);
 
 /*
- * Has it do what a verb asks for, as the table says: 0 when it is done or begun, -1 with *error set. reason:
- * of a deletion, for people.
+ * Has it do what a verb asks for, as the table says: 0 when it is done or begun, -1 with *error set (of a
+ * start also as of sandbox_create). reason: of a stop or a deletion, for people.
  */
 int sandbox_ask(struct sandbox *sandbox, enum sandbox_verb verb, const char *reason, struct error *error);
 /* Its guest misbehaves: the VM ends, and it is FAILED with the reason. Takes any state. */

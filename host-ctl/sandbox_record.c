@@ -100,6 +100,7 @@ int sandbox_record(struct sandbox *sandbox, struct error *error)
 	writing = make(sandbox, JOURNAL_SANDBOX_LIVES);
 	if (!writing)
 		return error_set(error, ERROR_INTERNAL, "out of memory for the sandbox");
+	sandbox_record_forget(sandbox);
 	sandbox->recorded = true;
 	sandbox->writing = writing;
 	writing->waits = sandbox;
@@ -142,6 +143,8 @@ void sandbox_record_state(struct sandbox *sandbox)
 		write_row(sandbox, JOURNAL_SANDBOX_DELETING, false, true);
 	else if (sandbox->state == SANDBOX_FAILED)
 		write_row(sandbox, JOURNAL_SANDBOX_FAILED, false, false);
+	else if (sandbox->state == SANDBOX_STOPPING)
+		write_row(sandbox, JOURNAL_SANDBOX_STOPPED, false, true);
 	else if (sandbox->state == SANDBOX_GONE)
 		sandbox_record_remove(sandbox);
 }

@@ -18,8 +18,8 @@ void sandbox_recorded(struct sandbox *sandbox, const struct error *error);
 /* sandbox_recorded will not be called. */
 void sandbox_record_forget(struct sandbox *sandbox);
 
-/* Writes the state that it has come to, if a later daemon has to know of it; of DELETING, sandbox_recorded
- * will be called if sandbox->writing is set then. */
+/* Writes the state that it has come to, if a later daemon has to know of it; of DELETING and STOPPING,
+ * sandbox_recorded will be called if sandbox->writing is set then. */
 void sandbox_record_state(struct sandbox *sandbox);
 /* It is forgotten, and so is its row. */
 void sandbox_record_remove(struct sandbox *sandbox);

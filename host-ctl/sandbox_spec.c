@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "host-ctl/sandbox_spec.h"
 #include "host-ctl/api_body.h"
+#include "host-ctl/run_request.h"
 
 #include <string.h>
 
 const char *const sandbox_spec_fields[] = {
-	"name", "template", "metadata", "env", "ttl_ms", "idle", "memory_max", "cpu_max", NULL};
+	"name", "template", "metadata", "env", "ttl_ms", "idle", "memory_max", "cpu_max", "pids_max", NULL};
 
 static const char *const idle_fields[] = {"after_ms", "action", NULL};
 static const char *const idle_names[] = {[SANDBOX_IDLE_KILL] = "kill", [SANDBOX_IDLE_PAUSE] = "pause"};
@@ -144,7 +145,7 @@ static int parse_idle(struct sandbox_spec *spec, const json_t *body, struct erro
 
 static int parse(struct sandbox_spec *spec, json_t *body, struct error *error)
 {
-	uint64_t cpu;
+	uint64_t cpu, pids;
 
 	if (parse_name(spec, body, error) ||
 		(json_object_get(body, "template") && parse_template(spec, body, error)) ||
@@ -152,9 +153,11 @@ static int parse(struct sandbox_spec *spec, json_t *body, struct error *error)
 		parse_number(body, "ttl_ms", 1, SANDBOX_TTL_MAX_MS, &spec->ttl_ms, error) ||
 		parse_idle(spec, body, error) ||
 		parse_number(body, "memory_max", SANDBOX_MEMORY_MIN, INT64_MAX, &spec->memory_max, error) ||
-		parse_number(body, "cpu_max", SANDBOX_CPU_MIN, SANDBOX_CPU_MAX, &cpu, error))
+		parse_number(body, "cpu_max", SANDBOX_CPU_MIN, SANDBOX_CPU_MAX, &cpu, error) ||
+		parse_number(body, "pids_max", 1, RUN_PIDS_MAX, &pids, error))
 		return -1;
 	spec->cpu_max = (unsigned int)cpu;
+	spec->pids_max = (uint32_t)pids;
 	if (!spec->template[0])
 		memcpy(spec->template, TEMPLATE_BASE, sizeof TEMPLATE_BASE);
 	return 0;
@@ -188,8 +191,9 @@ json_t *sandbox_spec_to_json(const struct sandbox_spec *spec)
 					 idle_names[spec->idle_action])
 			       : json_null();
 
-	return json_pack("{s:o,s:s,s:O,s:O,s:o,s:o,s:o,s:o}", "name",
+	return json_pack("{s:o,s:s,s:O,s:O,s:o,s:o,s:o,s:o,s:o}", "name",
 		spec->name[0] ? json_string(spec->name) : json_null(), "template", spec->template, "metadata",
 		spec->metadata, "env", spec->env, "ttl_ms", number_or_null(spec->ttl_ms), "idle", idle,
-		"memory_max", number_or_null(spec->memory_max), "cpu_max", number_or_null(spec->cpu_max));
+		"memory_max", number_or_null(spec->memory_max), "cpu_max", number_or_null(spec->cpu_max),
+		"pids_max", number_or_null(spec->pids_max));
 }

@@ -33,6 +33,7 @@ struct sandbox_spec {
 	enum sandbox_idle idle_action;
 	uint64_t memory_max;  /* 0: as the VM's */
 	unsigned int cpu_max; /* hundredths of a CPU; 0: as the VM's */
+	uint32_t pids_max;    /* of each command, in the guest; 0: no limit */
 };
 
 /* 0, or -1 with *error set (invalid, too_large, internal without memory); then there is nothing to finish. */

@@ -11,12 +11,19 @@ static const struct {
 } states[SANDBOX_STATE_COUNT] = {
 	[SANDBOX_CREATING] = {"creating",
 		TO(SANDBOX_READY) | TO(SANDBOX_DELETING) | TO(SANDBOX_GONE) | TO(SANDBOX_FAILED)},
-	[SANDBOX_READY] = {"ready", TO(SANDBOX_PAUSING) | TO(SANDBOX_DELETING) | TO(SANDBOX_FAILED)},
+	[SANDBOX_READY] = {"ready",
+		TO(SANDBOX_PAUSING) | TO(SANDBOX_STOPPING) | TO(SANDBOX_DELETING) | TO(SANDBOX_FAILED)},
 	[SANDBOX_PAUSING] = {"pausing",
 		TO(SANDBOX_PAUSED) | TO(SANDBOX_READY) | TO(SANDBOX_DELETING) | TO(SANDBOX_FAILED)},
-	[SANDBOX_PAUSED] = {"paused", TO(SANDBOX_RESUMING) | TO(SANDBOX_DELETING) | TO(SANDBOX_FAILED)},
+	[SANDBOX_PAUSED] = {"paused",
+		TO(SANDBOX_RESUMING) | TO(SANDBOX_STOPPING) | TO(SANDBOX_DELETING) | TO(SANDBOX_FAILED)},
 	[SANDBOX_RESUMING] = {"resuming",
 		TO(SANDBOX_READY) | TO(SANDBOX_PAUSED) | TO(SANDBOX_DELETING) | TO(SANDBOX_FAILED)},
+	[SANDBOX_STOPPING] = {"stopping",
+		TO(SANDBOX_STOPPED) | TO(SANDBOX_READY) | TO(SANDBOX_PAUSED) | TO(SANDBOX_DELETING)},
+	[SANDBOX_STOPPED] = {"stopped", TO(SANDBOX_STARTING) | TO(SANDBOX_DELETING)},
+	[SANDBOX_STARTING] = {"starting",
+		TO(SANDBOX_READY) | TO(SANDBOX_STOPPING) | TO(SANDBOX_STOPPED) | TO(SANDBOX_DELETING)},
 	[SANDBOX_DELETING] = {"deleting", TO(SANDBOX_GONE)},
 	[SANDBOX_GONE] = {"gone", 0},
 	[SANDBOX_FAILED] = {"failed", TO(SANDBOX_DELETING)},
@@ -40,38 +47,55 @@ struct rule {
 		.refusal = ERROR_CONFLICT                                                                    \
 	}
 
-/* SANDBOX_STOP and SANDBOX_START are refused in all: what a sandbox has is in its memory. */
 static const struct rule rules[SANDBOX_STATE_COUNT][SANDBOX_VERB_COUNT] = {
 	[SANDBOX_CREATING] = {[SANDBOX_PAUSE] = NOT_YET,
 		[SANDBOX_RESUME] = NOT_YET,
-		[SANDBOX_STOP] = CONFLICT,
-		[SANDBOX_START] = CONFLICT,
+		[SANDBOX_STOP] = NOT_YET,
+		[SANDBOX_START] = NOT_YET,
 		[SANDBOX_DELETE] = GO(SANDBOX_DELETING),
 		[SANDBOX_EXEC] = NOT_YET},
 	[SANDBOX_READY] = {[SANDBOX_PAUSE] = GO(SANDBOX_PAUSING),
 		[SANDBOX_RESUME] = GO(SANDBOX_READY),
-		[SANDBOX_STOP] = CONFLICT,
-		[SANDBOX_START] = CONFLICT,
+		[SANDBOX_STOP] = GO(SANDBOX_STOPPING),
+		[SANDBOX_START] = GO(SANDBOX_READY),
 		[SANDBOX_DELETE] = GO(SANDBOX_DELETING),
 		[SANDBOX_EXEC] = GO(SANDBOX_READY)},
 	[SANDBOX_PAUSING] = {[SANDBOX_PAUSE] = GO(SANDBOX_PAUSING),
 		[SANDBOX_RESUME] = NOT_YET,
-		[SANDBOX_STOP] = CONFLICT,
+		[SANDBOX_STOP] = NOT_YET,
 		[SANDBOX_START] = CONFLICT,
 		[SANDBOX_DELETE] = GO(SANDBOX_DELETING),
 		[SANDBOX_EXEC] = NOT_YET},
 	[SANDBOX_PAUSED] = {[SANDBOX_PAUSE] = GO(SANDBOX_PAUSED),
 		[SANDBOX_RESUME] = GO(SANDBOX_RESUMING),
-		[SANDBOX_STOP] = CONFLICT,
+		[SANDBOX_STOP] = GO(SANDBOX_STOPPING),
 		[SANDBOX_START] = CONFLICT,
 		[SANDBOX_DELETE] = GO(SANDBOX_DELETING),
 		[SANDBOX_EXEC] = GO(SANDBOX_RESUMING)},
 	[SANDBOX_RESUMING] = {[SANDBOX_PAUSE] = NOT_YET,
 		[SANDBOX_RESUME] = GO(SANDBOX_RESUMING),
-		[SANDBOX_STOP] = CONFLICT,
-		[SANDBOX_START] = CONFLICT,
+		[SANDBOX_STOP] = NOT_YET,
+		[SANDBOX_START] = NOT_YET,
 		[SANDBOX_DELETE] = GO(SANDBOX_DELETING),
 		[SANDBOX_EXEC] = GO(SANDBOX_RESUMING)},
+	[SANDBOX_STOPPING] = {[SANDBOX_PAUSE] = CONFLICT,
+		[SANDBOX_RESUME] = CONFLICT,
+		[SANDBOX_STOP] = GO(SANDBOX_STOPPING),
+		[SANDBOX_START] = NOT_YET,
+		[SANDBOX_DELETE] = GO(SANDBOX_DELETING),
+		[SANDBOX_EXEC] = CONFLICT},
+	[SANDBOX_STOPPED] = {[SANDBOX_PAUSE] = CONFLICT,
+		[SANDBOX_RESUME] = CONFLICT,
+		[SANDBOX_STOP] = GO(SANDBOX_STOPPED),
+		[SANDBOX_START] = GO(SANDBOX_STARTING),
+		[SANDBOX_DELETE] = GO(SANDBOX_DELETING),
+		[SANDBOX_EXEC] = CONFLICT},
+	[SANDBOX_STARTING] = {[SANDBOX_PAUSE] = NOT_YET,
+		[SANDBOX_RESUME] = NOT_YET,
+		[SANDBOX_STOP] = NOT_YET,
+		[SANDBOX_START] = GO(SANDBOX_STARTING),
+		[SANDBOX_DELETE] = GO(SANDBOX_DELETING),
+		[SANDBOX_EXEC] = NOT_YET},
 	[SANDBOX_DELETING] = {[SANDBOX_PAUSE] = CONFLICT,
 		[SANDBOX_RESUME] = CONFLICT,
 		[SANDBOX_STOP] = CONFLICT,
@@ -101,6 +125,16 @@ static const char *const verbs[SANDBOX_VERB_COUNT] = {
 	[SANDBOX_EXEC] = "given commands",
 };
 
+/* What to do about a conflict; empty: nothing helps. */
+static const char *mend_of(enum sandbox_state state, enum sandbox_verb verb)
+{
+	if (state == SANDBOX_STOPPED)
+		return ": start it first; the files it had are gone";
+	if (verb == SANDBOX_START && (state == SANDBOX_PAUSED || state == SANDBOX_PAUSING))
+		return ": resume it";
+	return "";
+}
+
 int sandbox_state_apply(enum sandbox_state state, enum sandbox_verb verb, const char *id,
 	enum sandbox_state *next, struct error *error)
 {
@@ -109,13 +143,8 @@ int sandbox_state_apply(enum sandbox_state state, enum sandbox_verb verb, const 
 	*next = rule->next;
 	if (!rule->refusal)
 		return 0;
-	if (verb == SANDBOX_STOP || verb == SANDBOX_START)
-		return error_set(error, ERROR_CONFLICT,
-			"sandbox %s cannot be %s: its files are in its memory, and would be lost; pause it, "
-			"or delete it",
-			id, verbs[verb]);
 	return error_set(error, rule->refusal, "sandbox %s is %s, and cannot be %s%s", id, states[state].name,
-		verbs[verb], rule->refusal == ERROR_NOT_READY ? " yet" : "");
+		verbs[verb], rule->refusal == ERROR_NOT_READY ? " yet" : mend_of(state, verb));
 }
 
 bool sandbox_state_may_go(enum sandbox_state from, enum sandbox_state to)

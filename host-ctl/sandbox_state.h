@@ -4,11 +4,15 @@
  * shows and tests/unit/hostctl_sandbox_state.c walks.
  *
  *   CREATING ──▶ READY ──▶ PAUSING ──▶ PAUSED         any ──▶ FAILED (its VM ended by itself)
- *      │           ▲                     │            any ──▶ DELETING ──▶ GONE
- *      ▼           └───── RESUMING ◀─────┘
- *    GONE (it got no VM)
+ *      │         ▲ │ ▲                   │ │          any ──▶ DELETING ──▶ GONE
+ *      ▼         │ │ └───── RESUMING ◀───┘ │
+ *    GONE        │ └────▶ STOPPING ◀───────┘
+ *   (no VM)      │           ▼
+ *             STARTING ◀── STOPPED
  *
- * A vmm that refuses to pause or resume leaves it where it was.
+ * A vmm that refuses to pause or resume leaves it where it was, and so does a journal that cannot note a
+ * stop. A start that does not come about ends in STOPPED again, by STOPPING where there is a VM already; one
+ * that is STOPPING, STOPPED or STARTING never fails.
  */
 #ifndef HOST_CTL_SANDBOX_STATE_H
 #define HOST_CTL_SANDBOX_STATE_H
@@ -22,6 +26,9 @@ enum sandbox_state {
 	SANDBOX_PAUSING,
 	SANDBOX_PAUSED,
 	SANDBOX_RESUMING,
+	SANDBOX_STOPPING,
+	SANDBOX_STOPPED,
+	SANDBOX_STARTING,
 	SANDBOX_DELETING,
 	SANDBOX_GONE,
 	SANDBOX_FAILED,

@@ -150,3 +150,11 @@ json_t *sandboxes_to_json(const struct sandboxes *sandboxes, const struct sandbo
 			json_array_append_new(list, sandbox_to_json(sandbox));
 	return json_pack("{s:o}", "sandboxes", list);
 }
+
+void sandboxes_read_gauges(const struct sandboxes *sandboxes, struct metrics_gauges *gauges)
+{
+	for (struct sandbox *sandbox = sandboxes->first; sandbox; sandbox = sandbox->next) {
+		gauges->sandboxes[sandbox->state]++;
+		gauges->commands += sandbox->running;
+	}
+}

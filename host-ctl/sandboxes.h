@@ -52,6 +52,9 @@ struct sandboxes_filter {
 /* {"sandboxes":[…]}, the oldest first; the caller's. NULL without memory. */
 json_t *sandboxes_to_json(const struct sandboxes *sandboxes, const struct sandboxes_filter *filter);
 
+/* Those of sandboxes and their commands; the others stay as they are. */
+void sandboxes_read_gauges(const struct sandboxes *sandboxes, struct metrics_gauges *gauges);
+
 /* --- operations (operation.h) --- */
 
 /* Follows a transition that has begun, or is done already. NULL with *error set: exhausted or internal. */

@@ -207,8 +207,7 @@ static int make_parts(struct serve *serve, struct error *error)
 	serve->api.sandboxes = make_sandboxes(serve);
 	if (!serve->api.sandboxes)
 		return -ENOMEM;
-	recovery_apply(serve->recovery, serve->api.sandboxes, templates_base_pool(serve->api.templates),
-		&serve->cgroups);
+	recovery_apply(serve->recovery, serve->api.sandboxes, serve->api.templates, &serve->cgroups);
 	if (runtime_listen(&serve->runtime, serve->options.group, error))
 		return -EIO;
 	error_set(error, ERROR_INTERNAL, "the HTTP server did not start");

@@ -147,9 +147,13 @@ struct named_pool *templates_entry(const struct templates *templates, const char
 	return NULL;
 }
 
-struct pool *templates_base_pool(struct templates *templates)
+struct pool *templates_pool_of_found(struct templates *templates, const char *name)
 {
-	return templates->pools[0].pool;
+	struct named_pool *entry = templates_entry(templates, name);
+
+	if (!entry && template_name_is_valid(name) && templates->pool_count < TEMPLATES_POOLS_MAX)
+		entry = add_pool(templates, name);
+	return entry ? entry->pool : templates->pools[0].pool;
 }
 
 void templates_drop_pool(struct templates *templates, struct named_pool *entry)

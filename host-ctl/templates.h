@@ -69,8 +69,9 @@ bool templates_are_empty(const struct templates *templates);
  * exhausted: there are TEMPLATES_POOLS_MAX.
  */
 struct pool *templates_pool(struct templates *templates, const char *name, struct error *error);
-/* The pool of base. */
-struct pool *templates_base_pool(struct templates *templates);
+/* The pool for a VM of an earlier daemon, which is of that template: it is in use, and is not loaded for
+ * that. Without a place for one more pool, or with no such name, that of base. */
+struct pool *templates_pool_of_found(struct templates *templates, const char *name);
 /* One that is there already; NULL, with *error set (not_found): there is none, or no such template. */
 struct pool *templates_find_pool(const struct templates *templates, const char *name, struct error *error);
 /* As templates_pool, with its target set; invalid: it and the other targets are more than there may be VMs.

@@ -113,7 +113,7 @@ static void fail_base(struct templates *templates, bool load, const struct error
 	try_again_later(templates);
 }
 
-/* Whoever waits for it is refused; the pool goes, unless it is to have VMs. */
+/* Whoever waits for it is refused; the pool goes, unless it has VMs or is to have some. */
 static void fail_load(struct templates *templates, const char *name, const struct error *error)
 {
 	struct named_pool *entry = templates_entry(templates, name);
@@ -127,7 +127,7 @@ static void fail_load(struct templates *templates, const char *name, const struc
 		return;
 	if (pool_target(entry->pool))
 		try_again_later(templates);
-	else
+	else if (pool_is_empty(entry->pool))
 		templates_drop_pool(templates, entry);
 }
 

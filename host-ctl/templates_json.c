@@ -21,11 +21,13 @@ static json_t *add_state(const struct templates *templates, const char *name, js
 {
 	const struct template *loaded = template_store_find(&templates->store, name);
 	json_t *reason = loaded ? NULL : json_object_get(templates_fault(templates, name), "reason");
+	const struct named_pool *entry = templates_entry(templates, name);
+	unsigned int found = entry ? pool_count_found(entry->pool) : 0;
 
 	json_object_set_new(about, "state", json_string(state_of(templates, name)));
 	json_object_set(about, "reason", reason ? reason : json_null());
 	json_object_set_new(about, "loaded", json_boolean(loaded != NULL));
-	json_object_set_new(about, "vms", json_integer(loaded ? loaded->vms : 0));
+	json_object_set_new(about, "vms", json_integer((loaded ? loaded->vms : 0) + found));
 	return about;
 }
 

@@ -215,6 +215,8 @@ struct vm {
 	const struct vm_owner_events *owner; /* NULL: nobody owns it */
 	void *owner_context;
 	struct vm_asked asked[VM_ASKED_MAX];
+	struct vm_request shutdown; /* the stream for it, of vm_shut_down... */
+	uint32_t grace_ms;	    /* ...and its order */
 
 	int pidfd, control, agent, session, errors, group, group_events;
 	struct loop_source *pidfd_source, *control_source, *agent_source, *session_source, *errors_source;
@@ -300,6 +302,10 @@ bool vm_is_identified(const struct vm *vm);
 int vm_ask_stream(struct vm *vm, struct vm_request *request);
 int vm_ask_pause(struct vm *vm, struct vm_request *request);
 int vm_ask_resume(struct vm *vm, struct vm_request *request);
+/* Has its guest end as a machine does that is switched off: TERM to all processes, after the grace KILL, then
+ * the power. The guest need not obey: whoever asks sets a time, and then calls vm_end. A guest that cannot be
+ * told is ended at once. A VM that is ending already is left to that. */
+void vm_shut_down(struct vm *vm, uint32_t grace_ms);
 /* replied will not be called: a stream that still comes is closed. Takes what was never asked, or answered.
  */
 void vm_forget(struct vm *vm, const struct vm_request *request);

@@ -4,6 +4,7 @@
 #include "host-ctl/vm_private.h"
 
 #include <errno.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -71,6 +72,47 @@ int vm_ask_pause(struct vm *vm, struct vm_request *request)
 int vm_ask_resume(struct vm *vm, struct vm_request *request)
 {
 	return ask(vm, VMM_RESUME, 0, request);
+}
+
+/* A new stream takes so little at once. */
+static int send_shutdown(int fd, uint32_t grace_ms)
+{
+	const struct agent_control control = {.version = AGENT_PROTO_VERSION};
+	const struct agent_shutdown order = {.grace_ms = grace_ms};
+	struct frame_queue queue;
+	int status;
+
+	frame_queue_init(&queue, 2 * AGENT_FRAME_HEADER + sizeof control + sizeof order);
+	status = frame_queue_put(&queue, AGENT_CONTROL, &control, sizeof control, NULL, 0);
+	if (!status)
+		status = frame_queue_put(&queue, AGENT_SHUTDOWN, &order, sizeof order, NULL, 0);
+	if (!status)
+		status = frame_queue_flush(&queue, fd) == 0 ? 0 : -EPIPE;
+	frame_queue_finish(&queue);
+	return status;
+}
+
+/* What the guest answers is not read: its end says all. */
+static void shutdown_replied(struct vm_request *request, int status, int fd)
+{
+	struct vm *vm = (struct vm *)((char *)request - offsetof(struct vm, shutdown));
+
+	if (!status)
+		status = send_shutdown(fd, vm->grace_ms);
+	if (!status) {
+		vm->session = fd;
+		return;
+	}
+	fd_close(&fd);
+	vm_end(vm, "its guest could not be told to shut down");
+}
+
+void vm_shut_down(struct vm *vm, uint32_t grace_ms)
+{
+	vm->shutdown.replied = shutdown_replied;
+	vm->grace_ms = grace_ms;
+	if (vm_ask_stream(vm, &vm->shutdown))
+		vm_end(vm, "its guest could not be told to shut down");
 }
 
 void vm_forget(struct vm *vm, const struct vm_request *request)

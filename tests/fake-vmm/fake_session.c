@@ -6,6 +6,8 @@
  *   cat              stdin to stdout, until its end
  *   both             "out" on stdout, "err" on stderr
  *   latin            bytes that are not UTF-8
+ *   sizes N          of its terminal: the first, and those that N RESIZE frames tell
+ *   limits           the limits that NEW has, of memory and processes
  *   flood BYTES      that many of a pattern; dribble BYTES: each in a frame
  *   count N MS       lines 0 to N-1, one each MS milliseconds, until a SIGNAL
  *   sleep            nothing at all; started-sleep: STARTED, then nothing until KILL or SIGNAL
@@ -56,6 +58,41 @@ static void do_echo(struct fake *fake, const char *word, uint32_t count)
 			line + length, sizeof line - length, "%s%s", word, i + 1 < count ? " " : "");
 	line[length++] = '\n';
 	fake_put(fake, AGENT_STDOUT, line, length);
+	put_exit(fake, AGENT_EXITED, 0, 0);
+}
+
+static void do_limits(struct fake *fake)
+{
+	char line[64];
+	int length = snprintf(
+		line, sizeof line, "%llu %u\n", (unsigned long long)fake->memory_max, fake->pids_max);
+
+	fake_put(fake, AGENT_STDOUT, line, (size_t)length);
+	put_exit(fake, AGENT_EXITED, 0, 0);
+}
+
+static void put_size(struct fake *fake, unsigned int rows, unsigned int cols)
+{
+	char line[32];
+	int length = snprintf(line, sizeof line, "%u %u\n", rows, cols);
+
+	fake_put(fake, AGENT_STDOUT, line, (size_t)length);
+}
+
+static void do_sizes(struct fake *fake, struct frame_reader *reader, int count)
+{
+	struct agent_resize size;
+	struct frame frame;
+
+	put_size(fake, fake->rows, fake->cols);
+	while (count) {
+		fake_take_frame(fake, reader, &frame);
+		if (frame.type != AGENT_RESIZE || frame.length != sizeof size)
+			continue;
+		memcpy(&size, frame.payload, sizeof size);
+		put_size(fake, size.rows, size.cols);
+		count--;
+	}
 	put_exit(fake, AGENT_EXITED, 0, 0);
 }
 
@@ -230,6 +267,10 @@ static void run_started(
 		do_dribble(fake, next);
 	else if (!strcmp(command, "count") && count == 2)
 		do_count(fake, next, reader);
+	else if (!strcmp(command, "sizes"))
+		do_sizes(fake, reader, atoi(next));
+	else if (!strcmp(command, "limits"))
+		do_limits(fake);
 	else if (!strcmp(command, "started-sleep"))
 		do_sleep(fake, reader);
 	else if (!strcmp(command, "die"))
@@ -265,6 +306,28 @@ static void split_line(char *line, char *command, size_t size, char **rest, uint
 	*rest = line + length + (line[length] != '\0');
 }
 
+/* A stream of the daemon's for control: the guest is told to shut down, and does. */
+static _Noreturn void serve_control(struct fake *fake, struct frame_reader *reader)
+{
+	struct agent_shutdown order;
+	struct frame frame;
+
+	if (!fake_read_frame(fake->session, reader, &frame))
+		pause();
+	if (frame.type != AGENT_SHUTDOWN || frame.length != sizeof order)
+		fake_fail("no proper SHUTDOWN");
+	memcpy(&order, frame.payload, sizeof order);
+	if (!order.grace_ms || order.grace_ms > AGENT_SHUTDOWN_GRACE_MAX_MS || order.reserved)
+		fake_fail("a SHUTDOWN without sense");
+	if (fake_told(fake, "shutdown-nothing"))
+		pause();
+	if (fake_told_number(fake, "shutdown-late:") > 0)
+		fake_pause_ms(fake_told_number(fake, "shutdown-late:"));
+	if (fake_told(fake, "shutdown-panic"))
+		fake_end(fake, VMM_END_PANIC, "while it shut down");
+	fake_end(fake, VMM_END_POWEROFF, "");
+}
+
 void fake_serve_session(struct fake *fake)
 {
 	struct agent_frame_header header;
@@ -287,9 +350,15 @@ void fake_serve_session(struct fake *fake)
 		fake_fail("memory");
 	if (!fake_read_frame(fake->session, &reader, &frame))
 		fake_fail("no whole NEW");
+	if (frame.type == AGENT_CONTROL)
+		serve_control(fake, &reader);
 	if (frame.type != AGENT_NEW || frame_parse_new(&frame, &view, &why))
 		fake_fail("no proper NEW");
 	fake->id = view.fixed.session;
+	fake->memory_max = view.fixed.memory_max;
+	fake->pids_max = view.fixed.pids_max;
+	fake->rows = view.fixed.rows;
+	fake->cols = view.fixed.cols;
 	fake_hold(fake, view.fixed.flags & AGENT_NEW_STDIN);
 	/* The reader's buffer moves on with its next frame. */
 	memcpy(strings, view.strings, view.fixed.strings_length);

@@ -14,11 +14,12 @@
  *   pause-refused | save-refused | save-slow:MS | save-full | restore-exit:N | touch
  * and to who owns the VM:
  *   pause-nothing | pause-panic | resume-refused | later-refused | later-nothing | later-twice
+ * | shutdown-nothing | shutdown-late:MS | shutdown-panic
  * and to the daemon that takes it back:
  *   return-never | attach-nothing | attach-gone | attach-garbage | deaf:BYTES
  * and the command of a run, argv[0], says how that goes (fake_session.c):
  *   echo WORD... | exit N | cat | signal N | both | flood BYTES | dribble BYTES | sleep | started-sleep
- * | no-such-command | latin | refuse | oom | timeout | close | die N | panic | half
+ * | no-such-command | latin | limits | sizes N | refuse | oom | timeout | close | die N | panic | half
  * or breaks the protocol:
  *   bad-type | bad-flags | bad-offset | bad-exit | bad-length | bad-started | bad-early
  * | bad-credit | bad-count

@@ -17,8 +17,11 @@ struct fake {
 	bool restored, paused, away; /* away: from a daemon that ended, and not yet with the next */
 	uint64_t memory;	     /* bytes of a guest that boots */
 	char script[SCRIPT_MAX];
-	uint64_t offset[2];	/* what the session wrote */
-	uint64_t id;		/* of the session, as NEW has it */
+	uint64_t offset[2]; /* what the session wrote */
+	/* Of the session, as NEW has it. */
+	uint64_t id, memory_max;
+	uint32_t pids_max;
+	uint16_t rows, cols;
 	struct fake_held *held; /* of the session */
 };
 

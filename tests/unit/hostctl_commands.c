@@ -98,6 +98,39 @@ static void test_ends_of_a_command(void **state)
 	daemon_stop(&daemon);
 }
 
+/* The sandbox's limit of processes is that of each command, unless that has a smaller one. */
+static void test_limits(void **state)
+{
+	static const struct {
+		const char *sandbox, *command, *given;
+	} cases[] = {
+		{"{}", "{\"argv\":[\"limits\"]}", "0 0\n"},
+		{"{}", "{\"argv\":[\"limits\"],\"pids_max\":7}", "0 7\n"},
+		{"{\"pids_max\":40}", "{\"argv\":[\"limits\"]}", "0 40\n"},
+		{"{\"pids_max\":40}", "{\"argv\":[\"limits\"],\"pids_max\":39,\"memory_max\":65536}",
+			"65536 39\n"},
+		{"{\"pids_max\":40}", "{\"argv\":[\"limits\"],\"pids_max\":41}", "0 40\n"},
+	};
+	struct daemon daemon;
+	struct answer answer;
+	char id[32];
+
+	(void)state;
+	daemon_start(&daemon, "boot", pool_of_one);
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		const json_t *output;
+
+		create_sandbox(&daemon, cases[i].sandbox, id);
+		run_in(&daemon, id, cases[i].command, &answer);
+		assert_int_equal(answer.status, 200);
+		output = json_object_get(answer.json, "stdout");
+		assert_string_equal(json_string_value(json_object_get(output, "data")), cases[i].given);
+		answer_finish(&answer);
+		delete_sandbox(&daemon, id);
+	}
+	daemon_stop(&daemon);
+}
+
 /* Each ends the sandbox, with the reason; the command is told what it is told in a run. */
 static void test_guests_that_misbehave(void **state)
 {
@@ -375,6 +408,158 @@ static void test_kill_signal_stdin_output(void **state)
 	daemon_stop(&daemon);
 }
 
+static int ask_for_output(const struct daemon *daemon, const char *id, const char *command, const char *query)
+{
+	char path[SANDBOX_PATH_MAX];
+	int fd = client_open(daemon);
+
+	snprintf(path, sizeof path, "/v1/sandboxes/%s/commands/%s/output?wait=true%s", id, command, query);
+	client_request(fd, "GET", path, "", NULL);
+	return fd;
+}
+
+static void expect_body(int fd, const char *body)
+{
+	struct answer answer;
+
+	client_answer(fd, &answer);
+	assert_int_equal(answer.status, 200);
+	assert_string_equal(answer.body, body);
+	answer_finish(&answer);
+	close(fd);
+}
+
+/* Until there is some, or there will be none; beside who is attached. */
+static void test_waiting_for_output(void **state)
+{
+	static const char cat[] = "{\"argv\":[\"cat\"],\"stdin_stream\":true,\"on_detach\":\"keep\"}";
+	struct daemon daemon;
+	struct answer answer;
+	struct stream stream;
+	char id[32], command[32], path[SANDBOX_PATH_MAX], head[2048];
+	int first, second, left, other;
+
+	(void)state;
+	daemon_start(&daemon, "boot", pool_of_one);
+	create_sandbox(&daemon, "{}", id);
+	snprintf(path, sizeof path, "/v1/sandboxes/%s/run", id);
+	assert_int_equal(open_stream_at(&daemon, &stream, path, cat, head), 101);
+	snprintf(command, sizeof command, "%.20s",
+		strstr(head, "Tinderbox-Command: ") + strlen("Tinderbox-Command: "));
+	expect(&stream, AGENT_STARTED);
+	first = ask_for_output(&daemon, id, command, "");
+	left = ask_for_output(&daemon, id, command, "");
+	other = ask_for_output(&daemon, id, command, "&stream=stderr");
+	assert_int_equal(metric(&daemon, "tinderbox_commands_running "), 1);
+	close(left);
+	send_frame(&stream, AGENT_STDIN, "abc", 3);
+	expect_output(&stream, AGENT_STDOUT, 0, "abc");
+	expect_body(first, "{\"data\":\"abc\",\"offset\":0,\"next_offset\":3,\"bytes\":3,\"ended\":false}\n");
+	expect_body(ask_for_output(&daemon, id, command, "&offset=1"),
+		"{\"data\":\"bc\",\"offset\":1,\"next_offset\":3,\"bytes\":3,\"ended\":false}\n");
+	second = ask_for_output(&daemon, id, command, "&offset=3");
+	call_command(&daemon, "DELETE", id, command, "", NULL, &answer);
+	assert_int_equal(answer.status, 409);
+	answer_finish(&answer);
+	send_frame(&stream, AGENT_STDIN_EOF, NULL, 0);
+	/* What came on stdout was no news of stderr. */
+	expect_body(other, "{\"data\":\"\",\"offset\":0,\"next_offset\":0,\"bytes\":0,\"ended\":true}\n");
+	expect_body(second, "{\"data\":\"\",\"offset\":3,\"next_offset\":3,\"bytes\":3,\"ended\":true}\n");
+	expect_body(ask_for_output(&daemon, id, command, "&offset=3"),
+		"{\"data\":\"\",\"offset\":3,\"next_offset\":3,\"bytes\":3,\"ended\":true}\n");
+	close_stream(&stream);
+	call_command(&daemon, "GET", id, command, "/output?wait=1", NULL, &answer);
+	expect_error_answer(&answer, 400, "invalid", "wait is true or false, not \"1\"");
+
+	/* One that nobody has started ends as well, and so does a sandbox. */
+	create_command(&daemon, id, "{\"argv\":[\"x\"]}", command, NULL);
+	first = ask_for_output(&daemon, id, command, "");
+	assert_int_equal(metric(&daemon, "tinderbox_commands_running "), 0);
+	call_command(&daemon, "POST", id, command, "/kill", NULL, &answer);
+	answer_finish(&answer);
+	expect_body(first, "{\"data\":\"\",\"offset\":0,\"next_offset\":0,\"bytes\":0,\"ended\":true}\n");
+	start_detached(&daemon, id, "{\"argv\":[\"started-sleep\"],\"on_detach\":\"keep\"}", command);
+	first = ask_for_output(&daemon, id, command, "");
+	await_command(&daemon, id, command, "running");
+	delete_sandbox(&daemon, id);
+	expect_body(first, "{\"data\":\"\",\"offset\":0,\"next_offset\":0,\"bytes\":0,\"ended\":true}\n");
+	daemon_stop(&daemon);
+}
+
+static void expect_bytes_at(const struct daemon *daemon, const char *id, const char *command, long offset,
+	const char *start, long next)
+{
+	struct answer answer;
+	char rest[64];
+
+	snprintf(rest, sizeof rest, "/output?offset=%ld", offset);
+	call_command(daemon, "GET", id, command, rest, NULL, &answer);
+	assert_int_equal(answer.status, 200);
+	assert_memory_equal(json_string_value(json_object_get(answer.json, "data")), start, strlen(start));
+	assert_int_equal(json_integer_value(json_object_get(answer.json, "next_offset")), next);
+	answer_finish(&answer);
+}
+
+/* Until whoever read it is gone, it is whole. */
+static void await_held(const struct daemon *daemon, const char *id, const char *command, json_int_t wanted)
+{
+	json_int_t held = -1;
+
+	for (int waited = 0; waited < WAIT_MS && held != wanted; waited += POLL_MS) {
+		struct answer answer;
+
+		call_command(daemon, "GET", id, command, "", NULL, &answer);
+		held = json_integer_value(json_object_get(json_object_get(answer.json, "stdout"), "held"));
+		answer_finish(&answer);
+		sleep_ms(held == wanted ? 0 : POLL_MS);
+	}
+	assert_int_equal(held, wanted);
+}
+
+/* All of it is handed over; what is kept of it is less. */
+static void test_less_output_is_kept(void **state)
+{
+	enum { WRITTEN = 2000000 };
+	static const char body[] = "{\"argv\":[\"flood\",\"2000000\"],\"output_max\":4096}";
+	struct daemon daemon;
+	struct stream stream;
+	struct answer answer;
+	const json_t *output;
+	char id[32], command[32], path[SANDBOX_PATH_MAX], head[2048];
+	uint64_t got = 0;
+
+	(void)state;
+	daemon_start(&daemon, "boot", pool_of_one);
+	create_sandbox(&daemon, "{}", id);
+	run_in(&daemon, id, body, &answer);
+	output = json_object_get(answer.json, "stdout");
+	assert_int_equal(json_string_length(json_object_get(output, "data")), 4096);
+	assert_int_equal(json_integer_value(json_object_get(output, "bytes")), WRITTEN);
+	assert_int_equal(json_integer_value(json_object_get(output, "dropped")), WRITTEN - 4096);
+	assert_int_equal(json_integer_value(json_object_get(output, "head_bytes")), 2048);
+	answer_finish(&answer);
+
+	snprintf(path, sizeof path, "/v1/sandboxes/%s/run", id);
+	assert_int_equal(open_stream_at(&daemon, &stream, path, body, head), 101);
+	snprintf(command, sizeof command, "%.20s",
+		strstr(head, "Tinderbox-Command: ") + strlen("Tinderbox-Command: "));
+	expect(&stream, AGENT_STARTED);
+	while (got < WRITTEN) {
+		expect(&stream, AGENT_STDOUT);
+		got += stream.frame.length - sizeof(struct agent_output);
+	}
+	assert_int_equal(got, WRITTEN);
+	expect_exit(&stream, AGENT_EXITED, 0);
+	await_held(&daemon, id, command, 4096);
+	expect_bytes_at(&daemon, id, command, 0, "abcdef", 2048);
+	/* The pattern of a chunk of the fake's begins anew with each. */
+	expect_bytes_at(&daemon, id, command, WRITTEN - 2048, "", WRITTEN);
+	snprintf(path, sizeof path, "/commands/%s/output?offset=2048", command);
+	expect_refusal_of(&daemon, "GET", id, path, NULL, 409, "conflict",
+		"output at offset 2048 is no longer held: all from 1997952 on is");
+	daemon_stop(&daemon);
+}
+
 /* Output and result outlive the sandbox. */
 static void test_output_of_a_deleted_sandbox(void **state)
 {
@@ -412,6 +597,10 @@ static void test_requests_that_are_refused(void **state)
 		{"{\"argv\":[\"x\"],\"wake\":1}", "wake is not true or false"},
 		{"{\"argv\":[\"x\"],\"on_detach\":\"stop\"}", "on_detach is not \"keep\" or \"kill\""},
 		{"{\"argv\":[\"x\"],\"env\":[]}", "env is not an object of strings"},
+		{"{\"argv\":[\"x\"],\"output_max\":4095}",
+			"output_max is not a whole number from 4096 to 1048576"},
+		{"{\"argv\":[\"x\"],\"output_max\":1048577}",
+			"output_max is not a whole number from 4096 to 1048576"},
 		{"{\"argv\":[\"x\"],\"stdin_stream\":true}",
 			"stdin_stream needs the upgraded form (Upgrade: tinderbox-frames)"},
 	};
@@ -515,6 +704,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_many_runs_in_one_vm),
 		cmocka_unit_test(test_ends_of_a_command),
+		cmocka_unit_test(test_limits),
 		cmocka_unit_test(test_guests_that_misbehave),
 		cmocka_unit_test(test_a_stream_that_ends),
 		cmocka_unit_test(test_no_stream_to_the_agent),
@@ -522,6 +712,8 @@ int main(void)
 		cmocka_unit_test(test_wake),
 		cmocka_unit_test(test_clients_that_leave),
 		cmocka_unit_test(test_kill_signal_stdin_output),
+		cmocka_unit_test(test_waiting_for_output),
+		cmocka_unit_test(test_less_output_is_kept),
 		cmocka_unit_test(test_output_of_a_deleted_sandbox),
 		cmocka_unit_test(test_requests_that_are_refused),
 		cmocka_unit_test(test_bounds),

@@ -67,6 +67,7 @@ static void test_what_is_told(void **state)
 	open_events(&daemon, &all, "");
 	snprintf(query, sizeof query, "?sandbox=%s", other);
 	open_events(&daemon, &one, query);
+	assert_int_equal(metric(&daemon, "tinderbox_events_readers "), 2);
 	create_sandbox(&daemon, "{}", id);
 	expect_state(&all, id, "creating", "ready");
 	call_sandbox(&daemon, "POST", id, "/run", "{\"argv\":[\"exit\",\"1\"]}", &answer);

@@ -43,6 +43,7 @@ static void test_rows_come_back(void **state)
 			.state = JOURNAL_COMMAND_CREATED,
 			.flags = JOURNAL_COMMAND_KEEP | JOURNAL_COMMAND_INPUT,
 			.timeout_ms = 5,
+			.output_max = 6,
 			.created_ms = 10,
 			.name = "one",
 			.payload = {(uint8_t *)"pay\0load", 8},
@@ -89,6 +90,7 @@ static void test_rows_come_back(void **state)
 		assert_int_equal(read[i].flags, rows[i].flags);
 		assert_true(read[i].session == rows[i].session);
 		assert_int_equal(read[i].timeout_ms, rows[i].timeout_ms);
+		assert_int_equal(read[i].output_max, rows[i].output_max);
 		assert_int_equal(read[i].created_ms, rows[i].created_ms);
 		assert_int_equal(read[i].started_ms, rows[i].started_ms);
 		assert_int_equal(read[i].ended_ms, rows[i].ended_ms);

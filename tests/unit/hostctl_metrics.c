@@ -8,7 +8,8 @@
 
 static char *write_all(const struct metrics *metrics)
 {
-	const struct metrics_gauges gauges = {.warm = 3};
+	const struct metrics_gauges gauges = {
+		.warm = 3, .sandboxes[SANDBOX_STOPPED] = 4, .commands = 5, .listeners = 6};
 	char *text = NULL;
 	size_t length = 0;
 	FILE *out = open_memstream(&text, &length);
@@ -47,6 +48,10 @@ static void test_histograms_are_cumulative(void **state)
 	metrics_observe(&metrics.run, UINT64_C(61000000000));
 	text = write_all(&metrics);
 	expect_line(text, "tinderbox_vms{state=\"warm\"} 3");
+	expect_line(text, "tinderbox_sandboxes{state=\"ready\"} 0");
+	expect_line(text, "tinderbox_sandboxes{state=\"stopped\"} 4");
+	expect_line(text, "tinderbox_commands_running 5");
+	expect_line(text, "tinderbox_events_readers 6");
 	expect_line(text, "tinderbox_http_requests_total 7");
 	expect_line(text, "tinderbox_run_seconds_bucket{le=\"5e-05\"} 0");
 	expect_line(text, "tinderbox_run_seconds_bucket{le=\"0.0001\"} 1");

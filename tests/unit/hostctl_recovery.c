@@ -171,6 +171,76 @@ static void test_clone_out_of_standby(void **state)
 	remove_state(&daemon);
 }
 
+/* Its template is in use, though nothing of this daemon's is of it; and is not loaded for that. */
+static void test_template_of_one_taken_back(void **state)
+{
+	struct daemon daemon;
+	struct answer answer;
+	char id[32];
+
+	(void)state;
+	start_with_templates_and(&daemon, "boot", pool_of_two);
+	succeed(&daemon, "POST", "/v1/templates", "{\"name\":\"tools\"}");
+	create_sandbox(&daemon, "{\"template\":\"tools\"}", id);
+	await_vms(&daemon, "tools", 1);
+	kill_daemon(&daemon);
+	daemon.keep_kernel = true;
+	daemon_launch(&daemon, "boot", pool_of_two, true);
+	await_state(&daemon, id, "ready");
+	await_vms(&daemon, "tools", 1);
+	assert_int_equal(pool_number(&daemon, "busy"), 0);
+	call(&daemon, "GET", "/v1/pool?template=tools", NULL, &answer);
+	assert_int_equal(answer.status, 200);
+	assert_string_equal(member(&answer, "busy"), "1");
+	answer_finish(&answer);
+	call(&daemon, "GET", "/v1/templates/tools", NULL, &answer);
+	assert_string_equal(member(&answer, "loaded"), "false");
+	answer_finish(&answer);
+	call(&daemon, "DELETE", "/v1/templates/tools", NULL, &answer);
+	expect_error_answer(&answer, 409, "conflict",
+		"template tools is in use: its pool has the target 0, 1 VMs are of it, 0 runs wait: set the "
+		"target to 0 and let the runs end");
+	/* Another of it is loaded for, and both are counted. */
+	run_command(&daemon, "{\"argv\":[\"echo\"],\"template\":\"tools\"}", &answer);
+	assert_int_equal(answer.status, 200);
+	answer_finish(&answer);
+	await_vms(&daemon, "tools", 1);
+	delete_sandbox(&daemon, id);
+	await_vms(&daemon, "tools", 0);
+	succeed(&daemon, "DELETE", "/v1/templates/tools", NULL);
+	daemon_stop(&daemon);
+	remove_state(&daemon);
+}
+
+/* What is wrong with it since does not touch the VM that is there. */
+static void test_damaged_template_of_one_taken_back(void **state)
+{
+	struct daemon daemon;
+	struct answer answer;
+	char id[32], path[192];
+
+	(void)state;
+	start_with_templates_and(&daemon, "boot", pool_of_two);
+	succeed(&daemon, "POST", "/v1/templates", "{\"name\":\"tools\"}");
+	create_sandbox(&daemon, "{\"template\":\"tools\"}", id);
+	kill_daemon(&daemon);
+	templates_path(&daemon, "tools/state", path);
+	assert_int_equal(unlink(path), 0);
+	daemon.keep_kernel = true;
+	daemon_launch(&daemon, "boot", pool_of_two, true);
+	await_state(&daemon, id, "ready");
+	run_command(&daemon, "{\"argv\":[\"echo\"],\"template\":\"tools\"}", &answer);
+	assert_string_equal(error_member(&answer, "code"), "build_failed");
+	answer_finish(&answer);
+	call_sandbox(&daemon, "POST", id, "/pause", NULL, &answer);
+	assert_string_equal(member(&answer, "state"), "\"paused\"");
+	answer_finish(&answer);
+	delete_sandbox(&daemon, id);
+	succeed(&daemon, "DELETE", "/v1/templates/tools", NULL);
+	daemon_stop(&daemon);
+	remove_state(&daemon);
+}
+
 static void test_ttl_goes_on(void **state)
 {
 	struct daemon daemon;
@@ -250,6 +320,8 @@ int main(void)
 		cmocka_unit_test(test_vm_that_ends_later),
 		cmocka_unit_test(test_stopped_daemon_ends_them),
 		cmocka_unit_test(test_clone_out_of_standby),
+		cmocka_unit_test(test_template_of_one_taken_back),
+		cmocka_unit_test(test_damaged_template_of_one_taken_back),
 		cmocka_unit_test(test_ttl_goes_on),
 	};
 

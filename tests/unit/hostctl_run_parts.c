@@ -8,6 +8,7 @@
 #include "host-ctl/run_output.h"
 #include "host-ctl/serve_options.h"
 #include "host-ctl/tail.h"
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -178,6 +179,44 @@ static void test_output_parts(void **state)
 		assert_int_equal(json_integer_value(json_object_get(object, "dropped")),
 			total - RUN_OUTPUT_HEAD - RUN_OUTPUT_TAIL);
 		json_decref(object);
+		run_output_finish(&output);
+	}
+	free(data);
+}
+
+/* The same, cut at its end, however much there was: offsets are those of what was written. */
+static void test_output_trimmed(void **state)
+{
+	enum { MAXIMUM = 5001, HEAD = MAXIMUM / 2, TAIL = MAXIMUM - HEAD };
+	static const size_t totals[] = {1, MAXIMUM, MAXIMUM + 1, 2 * MAXIMUM, RUN_OUTPUT_HEAD + 1,
+		RUN_OUTPUT_HEAD + RUN_OUTPUT_TAIL, 2 * RUN_OUTPUT_HEAD + 4099, 4 * RUN_OUTPUT_HEAD};
+	const size_t most = 4 * RUN_OUTPUT_HEAD;
+	uint8_t *data = malloc(most);
+
+	(void)state;
+	assert_non_null(data);
+	for (size_t i = 0; i < most; i++)
+		data[i] = (uint8_t)('a' + (i * 31 + i / 977) % 26);
+	for (size_t t = 0; t < sizeof totals / sizeof totals[0]; t++) {
+		const size_t total = totals[t], oldest = total > MAXIMUM ? total - TAIL : 0;
+		struct run_output output = {0};
+		const uint8_t *bytes;
+
+		for (size_t at = 0; at < total; at += 4099)
+			run_output_add(&output, data + at, total - at < 4099 ? total - at : 4099);
+		run_output_trim(&output, MAXIMUM);
+		assert_int_equal(output.total, total);
+		assert_int_equal(output.length, total > MAXIMUM ? MAXIMUM : total);
+		assert_int_equal(run_output_oldest(&output), oldest);
+		assert_int_equal(run_output_peek(&output, oldest, &bytes), total - oldest);
+		assert_memory_equal(bytes, data + oldest, total - oldest);
+		if (oldest) {
+			assert_int_equal(output.capacity, MAXIMUM);
+			assert_int_equal(run_output_peek(&output, 1, &bytes), HEAD - 1);
+			assert_memory_equal(bytes, data + 1, HEAD - 1);
+		}
+		if (oldest > HEAD)
+			assert_int_equal(run_output_peek(&output, HEAD, &bytes), -ENODATA);
 		run_output_finish(&output);
 	}
 	free(data);
@@ -394,6 +433,7 @@ int main(void)
 		cmocka_unit_test(test_error_frames),
 		cmocka_unit_test(test_output_json),
 		cmocka_unit_test(test_output_parts),
+		cmocka_unit_test(test_output_trimmed),
 		cmocka_unit_test(test_tail),
 		cmocka_unit_test(test_words_of_causes),
 		cmocka_unit_test(test_ends_of_causes),

@@ -9,11 +9,14 @@
 /* What the documents show: a state's name, "=" where nothing is to be done, "?" not_ready, "!" conflict. */
 static const char *const cells[SANDBOX_STATE_COUNT][SANDBOX_VERB_COUNT] = {
 	/*                    pause      resume      stop start delete      exec */
-	[SANDBOX_CREATING] = {"?", "?", "!", "!", "deleting", "?"},
-	[SANDBOX_READY] = {"pausing", "=", "!", "!", "deleting", "="},
-	[SANDBOX_PAUSING] = {"=", "?", "!", "!", "deleting", "?"},
-	[SANDBOX_PAUSED] = {"=", "resuming", "!", "!", "deleting", "resuming"},
-	[SANDBOX_RESUMING] = {"?", "=", "!", "!", "deleting", "="},
+	[SANDBOX_CREATING] = {"?", "?", "?", "?", "deleting", "?"},
+	[SANDBOX_READY] = {"pausing", "=", "stopping", "=", "deleting", "="},
+	[SANDBOX_PAUSING] = {"=", "?", "?", "!", "deleting", "?"},
+	[SANDBOX_PAUSED] = {"=", "resuming", "stopping", "!", "deleting", "resuming"},
+	[SANDBOX_RESUMING] = {"?", "=", "?", "?", "deleting", "="},
+	[SANDBOX_STOPPING] = {"!", "!", "=", "?", "deleting", "!"},
+	[SANDBOX_STOPPED] = {"!", "!", "=", "starting", "deleting", "!"},
+	[SANDBOX_STARTING] = {"?", "?", "?", "=", "deleting", "?"},
 	[SANDBOX_DELETING] = {"!", "!", "!", "!", "=", "!"},
 	[SANDBOX_GONE] = {"!", "!", "!", "!", "=", "!"},
 	[SANDBOX_FAILED] = {"!", "!", "!", "!", "deleting", "!"},
@@ -27,14 +30,14 @@ static void expect_refusal(
 {
 	char message[256];
 
-	if (verb == SANDBOX_STOP || verb == SANDBOX_START)
-		snprintf(message, sizeof message,
-			"sandbox sb-1 cannot be %s: its files are in its memory, and would be lost; pause "
-			"it, or delete it",
-			words[verb]);
-	else
-		snprintf(message, sizeof message, "sandbox sb-1 is %s, and cannot be %s%s",
-			sandbox_state_name(state), words[verb], kind == ERROR_NOT_READY ? " yet" : "");
+	const char *mend = kind == ERROR_NOT_READY ? " yet" : "";
+
+	if (state == SANDBOX_STOPPED)
+		mend = ": start it first; the files it had are gone";
+	if (verb == SANDBOX_START && (state == SANDBOX_PAUSED || state == SANDBOX_PAUSING))
+		mend = ": resume it";
+	snprintf(message, sizeof message, "sandbox sb-1 is %s, and cannot be %s%s", sandbox_state_name(state),
+		words[verb], mend);
 	assert_int_equal(error->kind, kind);
 	assert_string_equal(error->message, message);
 }
@@ -70,10 +73,13 @@ static void test_transitions(void **state)
 {
 	static const char *const allowed[SANDBOX_STATE_COUNT] = {
 		[SANDBOX_CREATING] = "ready deleting gone failed",
-		[SANDBOX_READY] = "pausing deleting failed",
+		[SANDBOX_READY] = "pausing stopping deleting failed",
 		[SANDBOX_PAUSING] = "paused ready deleting failed",
-		[SANDBOX_PAUSED] = "resuming deleting failed",
+		[SANDBOX_PAUSED] = "resuming stopping deleting failed",
 		[SANDBOX_RESUMING] = "ready paused deleting failed",
+		[SANDBOX_STOPPING] = "stopped ready paused deleting",
+		[SANDBOX_STOPPED] = "starting deleting",
+		[SANDBOX_STARTING] = "ready stopping stopped deleting",
 		[SANDBOX_DELETING] = "gone",
 		[SANDBOX_GONE] = "",
 		[SANDBOX_FAILED] = "deleting",

@@ -9,7 +9,7 @@ static void test_create_get_list_delete(void **state)
 	static const char body[] =
 		"{\"name\":\"web\",\"metadata\":{\"owner\":\"ann\"},\"env\":{\"A\":\"secret\"},"
 		"\"ttl_ms\":60000,\"idle\":{\"after_ms\":50000,\"action\":\"pause\"},"
-		"\"memory_max\":134217728,\"cpu_max\":50}";
+		"\"memory_max\":134217728,\"cpu_max\":50,\"pids_max\":40}";
 	struct daemon daemon;
 	struct answer answer;
 	char first[32], second[32], path[SANDBOX_PATH_MAX];
@@ -27,6 +27,7 @@ static void test_create_get_list_delete(void **state)
 	assert_string_equal(member(&answer, "template"), "\"base\"");
 	assert_string_equal(member(&answer, "memory_max"), "134217728");
 	assert_string_equal(member(&answer, "cpu_max"), "50");
+	assert_string_equal(member(&answer, "pids_max"), "40");
 	assert_string_equal(member(&answer, "reason"), "null");
 	assert_string_equal(member(&answer, "receipt"), "null");
 	assert_int_equal(json_integer_value(json_object_get(answer.json, "expires_ms")),
@@ -86,18 +87,6 @@ static void test_the_receipt(void **state)
 	daemon_stop(&daemon);
 }
 
-static void ask(const struct daemon *daemon, const char *id, const char *verb, const char *wanted)
-{
-	struct answer answer;
-	char rest[64];
-
-	snprintf(rest, sizeof rest, "/%s", verb);
-	call_sandbox(daemon, "POST", id, rest, NULL, &answer);
-	assert_int_equal(answer.status, 200);
-	assert_string_equal(json_string_value(json_object_get(answer.json, "state")), wanted);
-	answer_finish(&answer);
-}
-
 static void test_pause_and_resume(void **state)
 {
 	struct daemon daemon;
@@ -106,52 +95,17 @@ static void test_pause_and_resume(void **state)
 	(void)state;
 	daemon_start(&daemon, "boot", pool_of_one);
 	create_sandbox(&daemon, "{}", id);
-	ask(&daemon, id, "resume", "ready");
+	ask_sandbox(&daemon, id, "resume", "ready");
 	for (int i = 0; i < 3; i++) {
-		ask(&daemon, id, "pause", "paused");
-		ask(&daemon, id, "pause", "paused");
-		ask(&daemon, id, "resume", "ready");
+		ask_sandbox(&daemon, id, "pause", "paused");
+		ask_sandbox(&daemon, id, "pause", "paused");
+		ask_sandbox(&daemon, id, "resume", "ready");
 	}
-	snprintf(message, sizeof message,
-		"sandbox %s cannot be stopped: its files are in its memory, and would be lost; pause it, or "
-		"delete it",
-		id);
-	expect_refusal_of(&daemon, "POST", id, "/stop", NULL, 409, "conflict", message);
-	ask(&daemon, id, "pause", "paused");
+	ask_sandbox(&daemon, id, "pause", "paused");
 	delete_sandbox(&daemon, id);
 	snprintf(message, sizeof message, "sandbox %s is gone, and cannot be paused", id);
 	expect_refusal_of(&daemon, "POST", id, "/pause", NULL, 409, "conflict", message);
 	daemon_stop(&daemon);
-}
-
-/* The error of an operation that is over, or null. */
-static void await_operation(const struct daemon *daemon, struct answer *created, const char *kind,
-	const char *wanted, char id[32], char code[64])
-{
-	const json_t *operation = json_object_get(created->json, "operation");
-	char path[SANDBOX_PATH_MAX];
-	struct answer answer;
-	const char *now = "";
-
-	assert_int_equal(created->status, 202);
-	assert_string_equal(json_string_value(json_object_get(operation, "kind")), kind);
-	snprintf(id, 32, "%s", json_string_value(json_object_get(operation, "sandbox")));
-	snprintf(path, sizeof path, "/v1/operations/%s", json_string_value(json_object_get(operation, "id")));
-	answer_finish(created);
-	for (int waited = 0; waited < WAIT_MS; waited += POLL_MS) {
-		call(daemon, "GET", path, NULL, &answer);
-		assert_int_equal(answer.status, 200);
-		operation = json_object_get(answer.json, "operation");
-		now = json_string_value(json_object_get(operation, "state"));
-		if (strcmp(now, "running") != 0)
-			break;
-		answer_finish(&answer);
-		sleep_ms(POLL_MS);
-	}
-	assert_string_equal(now, wanted);
-	now = json_string_value(json_object_get(json_object_get(operation, "error"), "code"));
-	snprintf(code, 64, "%s", now ? now : "none");
-	answer_finish(&answer);
 }
 
 static void test_operations(void **state)
@@ -189,6 +143,87 @@ static void test_operations(void **state)
 	daemon_stop(&daemon);
 }
 
+static int look(const struct daemon *daemon, const char *path)
+{
+	int fd = client_open(daemon);
+
+	client_request(fd, "GET", path, "", NULL);
+	return fd;
+}
+
+static void expect_operation(int fd, const char *wanted)
+{
+	struct answer answer;
+
+	client_answer(fd, &answer);
+	assert_int_equal(answer.status, 200);
+	assert_string_equal(
+		json_string_value(json_object_get(json_object_get(answer.json, "operation"), "state")),
+		wanted);
+	answer_finish(&answer);
+	close(fd);
+}
+
+/* Any number may wait for one; who leaves changes nothing of it. */
+static void test_waiting_for_an_operation(void **state)
+{
+	char *const cold[] = {"--pool", "0", NULL};
+	struct daemon daemon;
+	struct answer answer;
+	char path[SANDBOX_PATH_MAX], id[32];
+	const json_t *operation;
+	int first, second, third;
+
+	(void)state;
+	daemon_start(&daemon, "boot boot:300", cold);
+	call(&daemon, "POST", "/v1/sandboxes?wait=false", "{}", &answer);
+	operation = json_object_get(answer.json, "operation");
+	snprintf(path, sizeof path, "/v1/operations/%s?wait=true",
+		json_string_value(json_object_get(operation, "id")));
+	snprintf(id, sizeof id, "%s", json_string_value(json_object_get(operation, "sandbox")));
+	answer_finish(&answer);
+	first = look(&daemon, path);
+	second = look(&daemon, path);
+	third = look(&daemon, path);
+	/* All are read: the next one is answered after them. */
+	assert_int_equal(metric(&daemon, "tinderbox_sandboxes{state=\"creating\"} "), 1);
+	close(second);
+	expect_operation(first, "done");
+	expect_operation(third, "done");
+	await_state(&daemon, id, "ready");
+	assert_int_equal(metric(&daemon, "tinderbox_sandboxes{state=\"ready\"} "), 1);
+	expect_operation(look(&daemon, path), "done");
+	path[strlen(path) - strlen("true")] = '\0';
+	strcat(path, "soon");
+	call(&daemon, "GET", path, NULL, &answer);
+	expect_error_answer(&answer, 400, "invalid", "wait is true or false, not \"soon\"");
+	call(&daemon, "GET", "/v1/operations/op-none?wait=true", NULL, &answer);
+	expect_error_answer(&answer, 404, "not_found", "there is no operation op-none");
+	daemon_stop(&daemon);
+}
+
+/* It is ended with the daemon, and so is who waits for it. */
+static void test_waiting_while_the_daemon_stops(void **state)
+{
+	char *const cold[] = {"--pool", "0", NULL};
+	struct daemon daemon;
+	struct answer answer;
+	char path[SANDBOX_PATH_MAX];
+	int fd;
+
+	(void)state;
+	daemon_start(&daemon, "boot boot:2000", cold);
+	call(&daemon, "POST", "/v1/sandboxes?wait=false", "{}", &answer);
+	snprintf(path, sizeof path, "/v1/operations/%s?wait=true",
+		json_string_value(json_object_get(json_object_get(answer.json, "operation"), "id")));
+	answer_finish(&answer);
+	fd = look(&daemon, path);
+	await_pool(&daemon, "queued", 1);
+	assert_int_equal(kill(daemon.pid, SIGTERM), 0);
+	expect_operation(fd, "failed");
+	daemon_stop(&daemon);
+}
+
 static void test_bodies_that_are_refused(void **state)
 {
 	static const struct {
@@ -220,6 +255,9 @@ static void test_bodies_that_are_refused(void **state)
 		{"{\"memory_max\":4096}", 400,
 			"memory_max is not a whole number from 100663296 to 9223372036854775807"},
 		{"{\"cpu_max\":1}", 400, "cpu_max is not a whole number from 5 to 10000"},
+		{"{\"pids_max\":0}", 400, "pids_max is not a whole number from 1 to 4194304"},
+		{"{\"pids_max\":4194305}", 400, "pids_max is not a whole number from 1 to 4194304"},
+		{"{\"pids_max\":\"40\"}", 400, "pids_max is not a whole number from 1 to 4194304"},
 	};
 	struct daemon daemon;
 	struct answer answer;
@@ -266,7 +304,7 @@ static void test_ttl_and_idle(void **state)
 	await_state(&daemon, killed, "gone");
 	expect_reason(&daemon, killed, "it was idle for idle.after_ms");
 	await_state(&daemon, paused, "paused");
-	ask(&daemon, paused, "resume", "ready");
+	ask_sandbox(&daemon, paused, "resume", "ready");
 	await_state(&daemon, paused, "paused");
 	daemon_stop(&daemon);
 }
@@ -304,7 +342,7 @@ static void test_vms_that_fail(void **state)
 	}
 	daemon_start(&daemon, "boot resume-refused", pool_of_one);
 	create_sandbox(&daemon, "{}", id);
-	ask(&daemon, id, "pause", "paused");
+	ask_sandbox(&daemon, id, "pause", "paused");
 	call_sandbox(&daemon, "POST", id, "/resume", NULL, &answer);
 	assert_string_equal(error_member(&answer, "code"), "internal");
 	answer_finish(&answer);
@@ -348,6 +386,54 @@ static void test_a_client_that_leaves_its_create(void **state)
 	daemon_stop(&daemon);
 }
 
+static int create_keyed(const struct daemon *daemon)
+{
+	int fd = client_open(daemon);
+
+	client_request(fd, "POST", "/v1/sandboxes", "Idempotency-Key: one\r\n", "{}");
+	return fd;
+}
+
+/* With a key it is waited for a while longer: who asks again finds it, and nobody else's is made. */
+static void test_a_client_that_leaves_its_keyed_create(void **state)
+{
+	char *const patient[] = {"--pool", "0", NULL};
+	char *const brief[] = {"--pool", "0", "--key-grace-ms", "50", NULL};
+	struct daemon daemon;
+	struct answer answer;
+	int fd;
+
+	(void)state;
+	daemon_start(&daemon, "boot boot:300", patient);
+	fd = create_keyed(&daemon);
+	await_pool(&daemon, "queued", 1);
+	close(fd);
+	fd = create_keyed(&daemon);
+	client_answer(fd, &answer);
+	close(fd);
+	assert_int_equal(answer.status, 201);
+	assert_string_equal(member(&answer, "state"), "\"ready\"");
+	answer_finish(&answer);
+	assert_int_equal(metric(&daemon, "tinderbox_sandboxes{state=\"ready\"} "), 1);
+	assert_int_equal(metric(&daemon, "tinderbox_sandboxes{state=\"gone\"} "), 0);
+	daemon_stop(&daemon);
+
+	daemon_start(&daemon, "boot boot:2000", brief);
+	fd = create_keyed(&daemon);
+	await_pool(&daemon, "queued", 1);
+	close(fd);
+	await_pool(&daemon, "queued", 0);
+	assert_int_equal(metric(&daemon, "tinderbox_sandboxes{state=\"gone\"} "), 1);
+	fd = create_keyed(&daemon);
+	client_answer(fd, &answer);
+	close(fd);
+	expect_error_answer(&answer, 502, "incomplete",
+		"the request with the Idempotency-Key one was ended: its client had left, and nobody asked "
+		"for "
+		"it again within 50 ms (--key-grace-ms)");
+	daemon_stop(&daemon);
+}
+
 /* One who leaves a pause or a deletion changes nothing of it. */
 static void test_a_client_that_leaves_its_delete(void **state)
 {
@@ -361,6 +447,8 @@ static void test_a_client_that_leaves_its_delete(void **state)
 	snprintf(path, sizeof path, "/v1/sandboxes/%s", id);
 	fd = client_open(&daemon);
 	client_request(fd, "DELETE", path, "", NULL);
+	/* One that leaves before it is read has asked for nothing. */
+	sleep_ms(100);
 	close(fd);
 	await_state(&daemon, id, "gone");
 	daemon_stop(&daemon);
@@ -411,11 +499,14 @@ int main(void)
 		cmocka_unit_test(test_the_receipt),
 		cmocka_unit_test(test_pause_and_resume),
 		cmocka_unit_test(test_operations),
+		cmocka_unit_test(test_waiting_for_an_operation),
+		cmocka_unit_test(test_waiting_while_the_daemon_stops),
 		cmocka_unit_test(test_bodies_that_are_refused),
 		cmocka_unit_test(test_ttl_and_idle),
 		cmocka_unit_test(test_vms_that_fail),
 		cmocka_unit_test(test_a_vmm_that_does_not_answer),
 		cmocka_unit_test(test_a_client_that_leaves_its_create),
+		cmocka_unit_test(test_a_client_that_leaves_its_keyed_create),
 		cmocka_unit_test(test_a_client_that_leaves_its_delete),
 		cmocka_unit_test(test_it_is_forgotten),
 		cmocka_unit_test(test_no_vm_to_be_had),

@@ -75,6 +75,50 @@ static inline void expect_reason(const struct daemon *daemon, const char *id, co
 	answer_finish(&answer);
 }
 
+/* What takes no body, and the state that comes of it. */
+static inline void ask_sandbox(
+	const struct daemon *daemon, const char *id, const char *verb, const char *wanted)
+{
+	struct answer answer;
+	char rest[64];
+
+	snprintf(rest, sizeof rest, "/%s", verb);
+	call_sandbox(daemon, "POST", id, rest, NULL, &answer);
+	assert_int_equal(answer.status, 200);
+	assert_string_equal(json_string_value(json_object_get(answer.json, "state")), wanted);
+	answer_finish(&answer);
+}
+
+/* Waits until the operation of a 202 is over; the code of its error, or "none". */
+static inline void await_operation(const struct daemon *daemon, struct answer *created, const char *kind,
+	const char *wanted, char id[32], char code[64])
+{
+	const json_t *operation = json_object_get(created->json, "operation");
+	char path[SANDBOX_PATH_MAX];
+	struct answer answer;
+	const char *now = "";
+
+	assert_int_equal(created->status, 202);
+	assert_string_equal(json_string_value(json_object_get(operation, "kind")), kind);
+	snprintf(id, 32, "%s", json_string_value(json_object_get(operation, "sandbox")));
+	snprintf(path, sizeof path, "/v1/operations/%s", json_string_value(json_object_get(operation, "id")));
+	answer_finish(created);
+	for (int waited = 0; waited < WAIT_MS; waited += POLL_MS) {
+		call(daemon, "GET", path, NULL, &answer);
+		assert_int_equal(answer.status, 200);
+		operation = json_object_get(answer.json, "operation");
+		now = json_string_value(json_object_get(operation, "state"));
+		if (strcmp(now, "running") != 0)
+			break;
+		answer_finish(&answer);
+		sleep_ms(POLL_MS);
+	}
+	assert_string_equal(now, wanted);
+	now = json_string_value(json_object_get(json_object_get(operation, "error"), "code"));
+	snprintf(code, 64, "%s", now ? now : "none");
+	answer_finish(&answer);
+}
+
 static inline void delete_sandbox(const struct daemon *daemon, const char *id)
 {
 	struct answer answer;
