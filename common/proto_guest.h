@@ -101,10 +101,10 @@ _Static_assert(sizeof(struct agent_hello) == 32, "wire layout");
 
 /* What a guest must get before anything of a user's runs. Applied in the order of the fields. */
 struct agent_identity {
-	uint8_t entropy[AGENT_ENTROPY_BYTES]; /* credited and mixed in, then the pool is reseeded */
-	uint64_t realtime_ns;		      /* CLOCK_REALTIME of the host at sending */
-	uint8_t machine_id[AGENT_MACHINE_ID_BYTES];
-	char hostname[AGENT_HOSTNAME_MAX]; /* NUL-terminated; letters, digits, '-' and '.' */
+	uint8_t entropy[AGENT_ENTROPY_BYTES];	    /* credited and mixed in, then the pool is reseeded */
+	uint64_t realtime_ns;			    /* CLOCK_REALTIME of the host at sending */
+	uint8_t machine_id[AGENT_MACHINE_ID_BYTES]; /* zeros: this machine as it was, its name too */
+	char hostname[AGENT_HOSTNAME_MAX];	    /* NUL-terminated; letters, digits, '-' and '.' */
 };
 _Static_assert(sizeof(struct agent_identity) == 152, "wire layout");
 

@@ -88,9 +88,13 @@ static void handle_identity(struct agent *agent, struct stream *stream, const st
 		stream_refuse(stream, EPROTO, "IDENTITY: the host name is not one");
 		return;
 	}
+	if (identity_is_same_machine(&identity) && !agent->has_machine) {
+		stream_refuse(stream, EPROTO, "IDENTITY: this guest had no machine id before");
+		return;
+	}
 	r = identity_apply(&identity, agent->config.identity, agent->config.identity_context, &step);
 	agent->identified = r == 0;
-	if (r == 0)
+	if (r == 0 && !identity_is_same_machine(&identity))
 		change_machine(agent, identity.machine_id);
 	explicit_bzero(&identity, sizeof(identity));
 	if (stream->outgoing)
@@ -307,6 +311,7 @@ static void add_incoming(struct agent *agent, int fd)
 	r = stream_open(stream, agent, fd, false);
 	if (r < 0)
 		log_error("cannot serve a stream: %s", strerror(-r));
+	link_hurry(&agent->link);
 }
 
 static void accept_stream(void *context, uint32_t events)

@@ -138,6 +138,13 @@ int identity_check(const struct agent_identity *identity)
 	return strspn(identity->hostname, allowed) == length ? 0 : -EPROTO;
 }
 
+bool identity_is_same_machine(const struct agent_identity *identity)
+{
+	static const uint8_t none[AGENT_MACHINE_ID_BYTES];
+
+	return memcmp(identity->machine_id, none, sizeof(none)) == 0;
+}
+
 int identity_apply(const struct agent_identity *identity, const struct identity_ops *ops, void *context,
 	const char **step)
 {
@@ -149,7 +156,7 @@ int identity_apply(const struct agent_identity *identity, const struct identity_
 		return r;
 	*step = "clock";
 	r = ops->set_clock(context, identity->realtime_ns);
-	if (r < 0)
+	if (r < 0 || identity_is_same_machine(identity))
 		return r;
 	*step = "machine id";
 	r = ops->set_machine_id(context, identity->machine_id);

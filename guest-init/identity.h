@@ -8,6 +8,7 @@
 #define GUEST_INIT_IDENTITY_H
 
 #include "common/proto_guest.h"
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -26,7 +27,11 @@ extern const struct identity_ops identity_ops_system;
 /* 0, or -EPROTO when the host name is not one (form and length as in proto_guest.h). Nothing is applied. */
 int identity_check(const struct agent_identity *identity);
 
-/* Stops at the first failure: its -errno, with *step the name of the part. 0 when all is applied. */
+/* It is of the machine that this one is already: no id is given. */
+bool identity_is_same_machine(const struct agent_identity *identity);
+
+/* Stops at the first failure: its -errno, with *step the name of the part. 0 when all is applied; of the same
+ * machine, entropy and clock alone. */
 int identity_apply(const struct agent_identity *identity, const struct identity_ops *ops, void *context,
 	const char **step);
 

@@ -9,6 +9,7 @@ enum { NS_PER_MS = 1000000 };
 static void try_again(struct link *link)
 {
 	loop_set_timer(link->timer, link->delay_ms ? link->delay_ms * NS_PER_MS : 1);
+	link->waits = true;
 	link->delay_ms = link->delay_ms ? 2 * link->delay_ms : LINK_RETRY_MIN_MS;
 	if (link->delay_ms > LINK_RETRY_MAX_MS)
 		link->delay_ms = LINK_RETRY_MAX_MS;
@@ -25,6 +26,7 @@ static void time_is_up(void *context)
 {
 	struct link *link = context;
 
+	link->waits = false;
 	if (open_stream(link) < 0)
 		try_again(link);
 }
@@ -57,6 +59,12 @@ void link_connected(struct link *link)
 void link_proved(struct link *link)
 {
 	link->delay_ms = 0;
+}
+
+void link_hurry(struct link *link)
+{
+	if (link->waits)
+		loop_set_timer(link->timer, 1);
 }
 
 void link_ended(struct link *link)

@@ -7,7 +7,8 @@
  *
  * One that stood and ended is opened again: at once the first time, since that is what happens in a clone of
  * this guest (its vsock is reset before anything else), then, until an IDENTITY has come on it, after
- * LINK_RETRY_MIN_MS, twice as long each time, at most LINK_RETRY_MAX_MS. Sessions do not notice.
+ * LINK_RETRY_MIN_MS, twice as long each time, at most LINK_RETRY_MAX_MS; or as soon as the host comes to our
+ * port, for then it is back. Sessions do not notice.
  */
 #ifndef GUEST_INIT_LINK_H
 #define GUEST_INIT_LINK_H
@@ -24,7 +25,7 @@ struct link {
 	struct agent *agent;
 	int (*connect)(void); /* a socket whose connection is under way or stands, or -errno; NULL: no link */
 	struct loop_source *timer;
-	bool stood;
+	bool stood, waits;
 	uint64_t delay_ms; /* before the next try; 0: at once */
 };
 
@@ -39,6 +40,8 @@ int link_open(struct link *link);
 void link_connected(struct link *link);
 /* The host spoke on it: it is worth having again at once. */
 void link_proved(struct link *link);
+/* The host came by itself: one that waits is tried now. */
+void link_hurry(struct link *link);
 /* It ended, or was refused. */
 void link_ended(struct link *link);
 

@@ -23,7 +23,9 @@ struct attached {
 	struct command *command; /* held */
 	struct command_reader reader;
 	struct api_stream stream;
-	bool over; /* its last frame was put */
+	bool over;	/* its last frame was put */
+	bool oldest[2]; /* it reads from the oldest byte on, which is not known yet */
+	bool unchecked; /* whether there is output at its offsets was not known */
 };
 
 /* After its last frame. The memory may be gone after the call. */
@@ -51,6 +53,9 @@ static int put_output(struct attached *attached, int stream)
 	const uint8_t *bytes;
 	ptrdiff_t length;
 
+	if (attached->oldest[stream] && output->total)
+		head.offset = attached->reader.at[stream] = run_output_oldest(output);
+	attached->oldest[stream] = attached->oldest[stream] && !output->total;
 	if (head.offset >= output->total)
 		return 0;
 	if (!api_stream_has_room(&attached->stream))
@@ -77,6 +82,15 @@ static void put_end(struct attached *attached)
 	finish(attached);
 }
 
+/* Of an offset that could not be checked when it was given. */
+static bool is_beyond(const struct attached *attached)
+{
+	const struct command *command = attached->command;
+
+	return attached->reader.at[0] > command->output[0].total ||
+	       attached->reader.at[1] > command->output[1].total;
+}
+
 /* Puts what there is room for, and the end when that comes next. False: the memory may be gone. */
 static bool pump(struct attached *attached)
 {
@@ -88,13 +102,17 @@ static bool pump(struct attached *attached)
 		while (status > 0);
 	}
 	if (status == -ENODATA) {
-		finish_with_error(
-			attached, ERROR_INCOMPLETE, "output was dropped before this client had read it");
+		finish_with_error(attached, attached->unchecked ? ERROR_CONFLICT : ERROR_INCOMPLETE,
+			attached->unchecked ? "output at the given offset is no longer held"
+					    : "output was dropped before this client had read it");
 		return false;
 	}
 	if (status < 0 || attached->command->state != COMMAND_ENDED)
 		return true;
-	put_end(attached);
+	if (is_beyond(attached))
+		finish_with_error(attached, ERROR_INVALID, "the given offset is beyond what was written");
+	else
+		put_end(attached);
 	return false;
 }
 
@@ -243,14 +261,19 @@ static int check_token(struct api *api, const struct command *command, const cha
 }
 
 /* Where the client goes on: as it says, or at the oldest byte after which nothing is missing. */
-static int parse_offset(const struct command *command, const json_t *body, const char *field, int stream,
-	uint64_t *offset, struct error *error)
+static int parse_offset(
+	struct attached *attached, const json_t *body, const char *field, int stream, struct error *error)
 {
+	const struct command *command = attached->command;
+	uint64_t *offset = &attached->reader.at[stream];
 	const struct run_output *output = &command->output[stream];
 	const json_t *value = json_object_get(body, field);
+	bool returns = command->returns && command->state != COMMAND_ENDED;
 	const uint8_t *bytes;
 	ptrdiff_t length;
 
+	attached->unchecked = attached->unchecked || (value && returns);
+	attached->oldest[stream] = !value && returns && !output->total;
 	*offset = run_output_oldest(output);
 	if (!value)
 		return 0;
@@ -258,6 +281,9 @@ static int parse_offset(const struct command *command, const json_t *body, const
 		return error_set(error, ERROR_INVALID, "%s is not a whole number", field);
 	*offset = (uint64_t)json_integer_value(value);
 	length = run_output_peek(output, *offset, &bytes);
+	/* What an earlier daemon has handed out may still be on its way to this one. */
+	if (length == -EINVAL && returns)
+		return 0;
 	if (length == -EINVAL)
 		return error_set(error, ERROR_INVALID, "%s is beyond the %llu bytes that were written", field,
 			(unsigned long long)output->total);
@@ -279,10 +305,8 @@ static int parse_attach(
 	if (body && !token)
 		status = error_set(error, ERROR_INVALID, "token is missing, or no string");
 	if (!status && (check_token(api, attached->command, token, error) ||
-			       parse_offset(attached->command, body, "stdout_offset", 0,
-				       &attached->reader.at[0], error) ||
-			       parse_offset(attached->command, body, "stderr_offset", 1,
-				       &attached->reader.at[1], error)))
+			       parse_offset(attached, body, "stdout_offset", 0, error) ||
+			       parse_offset(attached, body, "stderr_offset", 1, error)))
 		status = -1;
 	json_decref(body);
 	return status;

@@ -2,6 +2,7 @@
 /* The resources /v1/sandboxes/ID/commands, as far as they answer at once. */
 #include "host-ctl/api_commands.h"
 #include "host-ctl/api_body.h"
+#include "host-ctl/command_record.h"
 #include "host-ctl/text.h"
 
 #include <errno.h>
@@ -63,12 +64,44 @@ static json_t *token_to_json(const struct command *command)
 		"expires_ms", COMMAND_TOKEN_MS);
 }
 
+/* Its row is written, and so it may be promised; or it is not. */
+static void created(struct command *command, const struct error *error)
+{
+	struct http_request *request = command->creator;
+
+	command_drop(command);
+	reply(request, 201, error ? NULL : token_to_json(command), error);
+	if (error)
+		command_destroy(command);
+}
+
+/* Nobody was told of it. */
+static void creator_left(void *context)
+{
+	struct command *command = context;
+
+	command->created = NULL;
+	command_drop(command);
+	if (command->state == COMMAND_CREATED)
+		command_destroy(command);
+}
+
 void api_commands_post(struct api *api, struct http_request *request)
 {
 	struct error error;
 	struct command *command = api_create_command(api, request, "keep", &error);
 
-	reply(request, 201, command ? token_to_json(command) : NULL, &error);
+	if (!command) {
+		reply(request, 201, NULL, &error);
+		return;
+	}
+	command->created = created;
+	command->creator = request;
+	command_hold(command);
+	request->left = creator_left;
+	request->left_context = command;
+	if (command_record(command, &error))
+		created(command, &error);
 }
 
 void api_commands_get(struct api *api, struct http_request *request)

@@ -74,6 +74,11 @@ static json_t *read_output(const struct command *command, const struct wanted *w
 	const char *key = "data";
 	json_t *data;
 
+	/* Until the guest has sent again what it holds, it is not known how much there is. */
+	if (command->returns && command->state != COMMAND_ENDED && (!command->started || length == -EINVAL)) {
+		error_set(error, ERROR_NOT_READY, "command %s is being taken back: try again", command->id);
+		return NULL;
+	}
 	if (length < 0) {
 		error_set(error, length == -ENODATA ? ERROR_CONFLICT : ERROR_INVALID,
 			length == -ENODATA ? "output at offset %llu is no longer held: all from %llu on is"
@@ -109,7 +114,7 @@ static void reply(struct http_request *request, const struct command *command, c
 
 static bool is_waited_for(const struct command *command, const struct wanted *wanted)
 {
-	return wanted->wait && command->state != COMMAND_ENDED &&
+	return wanted->wait && command->state != COMMAND_ENDED && (!command->returns || command->started) &&
 	       wanted->offset == command->output[wanted->is_stderr].total;
 }
 

@@ -5,6 +5,7 @@
 #include "host-ctl/api_body.h"
 #include "host-ctl/clock.h"
 #include "host-ctl/command_private.h"
+#include "host-ctl/command_record.h"
 #include "host-ctl/commands.h"
 #include "host-ctl/events.h"
 #include "host-ctl/sandboxes_private.h"
@@ -102,7 +103,31 @@ static void shrink(struct run_request *request)
 		request->payload = payload;
 }
 
-static struct command *make(struct sandbox *sandbox)
+/* True: there was one. */
+static bool tell_creator(struct command *command, const struct error *error)
+{
+	void (*created)(struct command * command, const struct error *error) = command->created;
+
+	command->created = NULL;
+	if (created)
+		created(command, error);
+	return created != NULL;
+}
+
+void command_recorded(struct command *command, const struct error *error)
+{
+	if (tell_creator(command, error))
+		return;
+	if (error) {
+		command_fail(command, error->kind, error->message, error->cause);
+		return;
+	}
+	command->intended = true;
+	if (command->sandbox->state == SANDBOX_READY)
+		command_connect(command);
+}
+
+struct command *command_make(struct sandbox *sandbox)
 {
 	struct command *command = calloc(1, sizeof *command);
 	unsigned char random[8];
@@ -124,7 +149,7 @@ static struct command *make(struct sandbox *sandbox)
 
 struct command *command_create(struct sandbox *sandbox, json_t *body, size_t length, struct error *error)
 {
-	struct command *command = make(sandbox);
+	struct command *command = command_make(sandbox);
 
 	if (!command) {
 		error_set(error, ERROR_INTERNAL, "out of memory for the command");
@@ -148,6 +173,7 @@ static void release(struct command *command)
 	struct sandbox *sandbox = command->sandbox;
 
 	sandbox_unwatch(&command->watcher);
+	command_record_forget(command);
 	if (command->state == COMMAND_CONNECTING && sandbox->vm)
 		vm_forget(sandbox->vm, &command->stream);
 	loop_remove(command->source);
@@ -166,6 +192,7 @@ static void release(struct command *command)
 void command_destroy(struct command *command)
 {
 	release(command);
+	command_record_remove(command);
 	commands_remove(command);
 	run_output_finish(&command->output[0]);
 	run_output_finish(&command->output[1]);
@@ -217,12 +244,14 @@ void command_end(struct command *command, const struct run_result *result)
 		commands_trim(command);
 	command->state = COMMAND_ENDED;
 	command->ended_ms = now_ms();
+	command_record_end(command);
 	log_end(command);
 	run_result_count(&command->result, command->sandbox->all->config.metrics);
 	commands_note_ended(command);
 	events_tell_command(command->sandbox->all->config.events, command);
 	command_tell(command);
 	command->reader = NULL;
+	tell_creator(command, NULL);
 	if (reader)
 		reader->events->ended(reader->context);
 }
@@ -250,6 +279,8 @@ static int check_start(const struct command *command, struct error *error)
 
 	if (command->state != COMMAND_CREATED)
 		return error_set(error, ERROR_CONFLICT, "command %s was started before", command->id);
+	if (command->created)
+		return error_set(error, ERROR_NOT_READY, "command %s is being created", command->id);
 	if (sandbox->running >= COMMANDS_RUNNING_MAX)
 		return error_set(error, ERROR_EXHAUSTED, "%u commands run in sandbox %s: wait for some",
 			sandbox->running, sandbox->id);
@@ -260,30 +291,50 @@ static int check_start(const struct command *command, struct error *error)
 	return 0;
 }
 
+int command_begin(struct command *command)
+{
+	struct sandbox *sandbox = command->sandbox;
+
+	command->timer = loop_add_timer(sandbox->all->config.loop, timer_fired, command);
+	if (!command->timer)
+		return -ENOMEM;
+	command->state = COMMAND_WAKING;
+	command->asked_ns = clock_now();
+	command->counted = true;
+	sandbox->running++;
+	sandbox_hold(sandbox);
+	sandbox_watch(sandbox, &command->watcher);
+	return 0;
+}
+
+/* As if it had never been asked to start. */
+static void unbegin(struct command *command)
+{
+	sandbox_unwatch(&command->watcher);
+	loop_remove(command->timer);
+	command->timer = NULL;
+	command->state = COMMAND_CREATED;
+	command->counted = false;
+	command->sandbox->running--;
+	sandbox_release(command->sandbox);
+}
+
 int command_start(struct command *command, struct error *error)
 {
 	struct sandbox *sandbox = command->sandbox;
 
 	if (check_start(command, error))
 		return -1;
-	command->timer = loop_add_timer(sandbox->all->config.loop, timer_fired, command);
-	if (!command->timer)
+	if (command_begin(command))
 		return error_set(error, ERROR_INTERNAL, "out of memory or fds for the command");
-	if (sandbox_ask(sandbox, SANDBOX_EXEC, NULL, error)) {
-		loop_remove(command->timer);
-		command->timer = NULL;
+	command->session_id = ++sandbox->last_session;
+	command->started_ms = now_ms();
+	if (sandbox_ask(sandbox, SANDBOX_EXEC, NULL, error) || command_record(command, error)) {
+		command->started_ms = 0;
+		unbegin(command);
 		return -1;
 	}
-	command->state = COMMAND_WAKING;
-	command->started_ms = now_ms();
-	command->asked_ns = clock_now();
-	command->counted = true;
-	sandbox->running++;
-	sandbox_hold(sandbox);
-	sandbox_watch(sandbox, &command->watcher);
 	events_tell_command(sandbox->all->config.events, command);
-	if (sandbox->state == SANDBOX_READY)
-		command_connect(command);
 	return 0;
 }
 
@@ -361,7 +412,7 @@ struct agent_started command_started(const struct command *command)
 	const struct session *session = &command->session;
 	bool takes = command->state == COMMAND_RUNNING && !session->input_ended;
 
-	return (struct agent_started){.session = session->id,
+	return (struct agent_started){.session = command->session_id,
 		.pid = command->pid,
 		.stdin_credit = takes ? (uint32_t)session->credit : 0,
 		.stdin_offset = command->input};
@@ -395,6 +446,11 @@ void command_kill(struct command *command)
 	if (command->state == COMMAND_ENDED || command->phase == COMMAND_DIES ||
 		command->phase == COMMAND_IS_LOST)
 		return;
+	/* In the guest it runs. */
+	if (command->returns && command->state != COMMAND_RUNNING) {
+		command->doomed = true;
+		return;
+	}
 	if (command->state != COMMAND_RUNNING) {
 		command_end(command, &killed);
 		return;

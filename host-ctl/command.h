@@ -11,6 +11,10 @@
  * who is attached, who reads at offsets of their own. When that reader is COMMAND_LAG_MAX behind, the guest
  * is no longer read, and nothing else waits. Nobody need be attached.
  *
+ * One that an earlier daemon had started comes back: from WAKING on as above, but its session is in the guest
+ * already and is attached to, to all that this still holds of its output. When the guest does not know it, it
+ * has ended without a result, and may have run.
+ *
  * The host keeps the deadline: SESSION_HOST_GRACE_MS after it the guest is told to kill the session, and when
  * that is not over COMMAND_KILL_MS later, the sandbox fails. It also fails when its guest breaks the protocol
  * on the stream of a command, or does not answer a NEW within SESSION_START_TIMEOUT_MS: its agent cannot be
@@ -23,6 +27,9 @@
 #include "host-ctl/run.h"
 #include "host-ctl/run_output.h"
 #include "host-ctl/sandbox.h"
+
+struct command_writing;
+struct journal_command;
 
 enum {
 	COMMAND_ID_MAX = 24, /* "cmd-" and 16 hexadecimal digits */
@@ -85,15 +92,25 @@ struct command {
 	struct sandbox *sandbox;
 	char id[COMMAND_ID_MAX];
 	enum command_state state;
-	bool keep;	/* on_detach: it goes on without a reader */
-	bool wakes;	/* a paused sandbox */
-	bool overdue;	/* the host's deadline is over */
-	bool unbounded; /* output is read on, though the reader lags */
-	bool discarded; /* its output gave way to that of others */
-	bool started;	/* STARTED came */
-	bool counted;	/* among the sandbox's that run */
+	bool keep;			 /* on_detach: it goes on without a reader */
+	bool wakes;			 /* a paused sandbox */
+	bool overdue;			 /* the host's deadline is over */
+	bool unbounded;			 /* output is read on, though the reader lags */
+	bool discarded;			 /* its output gave way to that of others */
+	bool started;			 /* STARTED came */
+	bool counted;			 /* among the sandbox's that run */
+	bool returns;			 /* an earlier daemon had started it */
+	bool doomed;			 /* it returns, and is to be killed then */
+	bool intended;			 /* its row says that it is started */
+	bool has_row;			 /* or one is being written */
+	struct command_writing *writing; /* that somebody waits for; or NULL */
+	/* Who waits for the row of its creation, called once; or NULL. With an error (else NULL) there is no
+	 * row, and the command is the callee's to destroy. */
+	void (*created)(struct command *command, const struct error *error);
+	void *creator;
+	uint64_t session_id; /* in the guest; 0: none yet */
 	struct command_token token;
-	struct run_request request; /* until it is started */
+	struct run_request request; /* until it is started; of one that returns, until its guest took stdin */
 	char name[RUN_NAME_MAX];
 	uint64_t timeout_ms; /* 0: none */
 	struct sandbox_watcher watcher;
@@ -118,6 +135,8 @@ struct command {
 /* Makes one of a body's object, with the sandbox's env for what it does not set. The sandbox need not be
  * ready. NULL with *error set: invalid, too_large, exhausted (of COMMANDS_MAX) or internal. */
 struct command *command_create(struct sandbox *sandbox, json_t *body, size_t length, struct error *error);
+/* One of an earlier daemon's, as its row has it; takes the row's bytes. 0, or -1 with *error set. */
+int command_restore(struct sandbox *sandbox, struct journal_command *row, struct error *error);
 /* Takes one in any state: one that runs is killed, and nobody is told. */
 void command_destroy(struct command *command);
 

@@ -13,6 +13,8 @@ static const char *const states[COMMAND_STATE_COUNT] = {
 
 const char *command_state_name(const struct command *command)
 {
+	if (command->returns && command->state != COMMAND_ENDED)
+		return states[COMMAND_RUNNING];
 	if (command->state == COMMAND_RUNNING && !command->started)
 		return "starting";
 	return states[command->state];

@@ -10,6 +10,12 @@ void command_end(struct command *command, const struct run_result *result);
 /* The same, for an error. */
 void command_fail(struct command *command, enum error_kind kind, const char *message, const char *cause);
 
+/* One with an id and random bytes, known to nobody. NULL without memory. */
+struct command *command_make(struct sandbox *sandbox);
+/* To WAKING: it counts as running, and follows its sandbox. 0, or -ENOMEM: nothing was done. */
+int command_begin(struct command *command);
+/* Its row is written; or, with an error (else NULL), it is not. */
+void command_recorded(struct command *command, const struct error *error);
 /* There is more output, or it has ended: whoever waits is told, which neither adds nor removes one. */
 void command_tell(struct command *command);
 

@@ -58,6 +58,14 @@ static void go_on_clock(struct command *command)
 
 /* --- what the guest says --- */
 
+/* 0 of a reader who was further with an earlier daemon than its output is here. */
+static uint64_t lag(const struct command *command, int stream)
+{
+	uint64_t total = command->output[stream].total, at = command->reader->at[stream];
+
+	return total > at ? total - at : 0;
+}
+
 static bool has_room(void *context)
 {
 	const struct command *command = context;
@@ -65,8 +73,42 @@ static bool has_room(void *context)
 
 	if (!reader || !reader->follows || command->unbounded)
 		return true;
-	return command->output[0].total - reader->at[0] < COMMAND_LAG_MAX &&
-	       command->output[1].total - reader->at[1] < COMMAND_LAG_MAX;
+	return lag(command, 0) < COMMAND_LAG_MAX && lag(command, 1) < COMMAND_LAG_MAX;
+}
+
+/* The host's deadline from now on; 0: there is none. Of one that returns it is not known when the guest got
+ * it, but it was at the latest then. */
+static uint64_t left_of_time(const struct command *command)
+{
+	uint64_t since = clock_read(CLOCK_REALTIME) / CLOCK_NS_PER_MS - command->started_ms;
+	uint64_t latest = command->timeout_ms + SANDBOX_PATIENCE_MS + SESSION_START_TIMEOUT_MS;
+
+	if (!command->timeout_ms)
+		return 0;
+	if (!command->returns)
+		return command->timeout_ms + SESSION_HOST_GRACE_MS;
+	/* A clock that was set back gives it all of its time anew. */
+	if (since > INT64_MAX)
+		since = 0;
+	return (latest > since ? latest - since : 0) + SESSION_HOST_GRACE_MS;
+}
+
+/* What came with the request, and an earlier daemon had not handed over. */
+static void hand_over_rest(struct command *command, uint64_t taken)
+{
+	const struct run_request *request = &command->request;
+	struct frame rest = {.type = AGENT_STDIN}, end = {.type = AGENT_STDIN_EOF};
+	const char *why;
+
+	if (!command->session.input_ended && request->has_input && !request->input_streams) {
+		if (taken < request->input_length) {
+			rest.payload = request->input + taken;
+			rest.length = (uint32_t)(request->input_length - taken);
+			session_input(&command->session, &rest, &why);
+		}
+		session_input(&command->session, &end, &why);
+	}
+	run_request_finish(&command->request);
 }
 
 static void take_started(struct command *command, const struct frame *frame)
@@ -76,10 +118,13 @@ static void take_started(struct command *command, const struct frame *frame)
 	memcpy(&started, frame->payload, sizeof started);
 	command->started = true;
 	command->pid = started.pid;
+	if (command->returns) {
+		command->input = started.stdin_offset;
+		hand_over_rest(command, started.stdin_offset);
+	}
 	/* One that is being killed stays so. */
 	if (command->phase == COMMAND_STARTS)
-		command_set_phase(command, COMMAND_ENDS,
-			command->timeout_ms ? command->timeout_ms + SESSION_HOST_GRACE_MS : 0);
+		command_set_phase(command, COMMAND_ENDS, left_of_time(command));
 	if (command->reader)
 		command->reader->events->frame(command->reader->context, frame);
 }
@@ -88,6 +133,8 @@ static void take_frame(void *context, const struct frame *frame)
 {
 	const size_t skip = sizeof(struct agent_output);
 	struct command *command = context;
+	struct run_output *output = &command->output[frame->type == AGENT_STDERR];
+	struct agent_output head;
 
 	if (frame->type == AGENT_STARTED) {
 		take_started(command, frame);
@@ -100,8 +147,10 @@ static void take_frame(void *context, const struct frame *frame)
 	}
 	if (!command->first_byte_ns)
 		command->first_byte_ns = clock_now();
-	run_output_add(
-		&command->output[frame->type == AGENT_STDERR], frame->payload + skip, frame->length - skip);
+	memcpy(&head, frame->payload, skip);
+	if (command->returns && !output->total)
+		run_output_begin_at(output, head.offset);
+	run_output_add(output, frame->payload + skip, frame->length - skip);
 	if (command->reader)
 		command->reader->events->more(command->reader->context);
 }
@@ -145,8 +194,16 @@ static void exited(void *context, const struct agent_exit *exit)
 
 static void refused(void *context, const char *text, bool started)
 {
+	const struct command *command = context;
 	struct error error;
 
+	if (command->returns) {
+		command_fail(context, ERROR_INCOMPLETE,
+			"no result: the daemon ended, and the guest does not hold the command any more; it "
+			"may have run",
+			text);
+		return;
+	}
 	session_error_refused(&error, text, started);
 	command_fail(context, error.kind, error.message, error.cause);
 }
@@ -225,19 +282,25 @@ static void begin(struct command *command, int fd)
 	command->fd = fd;
 	command->source =
 		loop_add_fd(sandbox->all->config.loop, fd, EPOLLIN | EPOLLRDHUP, stream_ready, command);
-	if (command->source)
+	if (command->source && command->returns)
+		status = session_init_return(&command->session, command->session_id,
+			command->request.has_terminal, &events, command);
+	else if (command->source)
 		status = session_init(
-			&command->session, &command->request, ++sandbox->last_session, &events, command);
+			&command->session, &command->request, command->session_id, &events, command);
 	if (status) {
 		command_fail(command, ERROR_INTERNAL, "out of memory for the command", "");
 		return;
 	}
 	command->state = COMMAND_RUNNING;
 	command->running_ns = clock_now();
-	run_request_finish(&command->request);
+	if (!command->returns)
+		run_request_finish(&command->request);
 	command_set_phase(command, COMMAND_STARTS, SESSION_START_TIMEOUT_MS);
 	session_start(&command->session, fd, command->source);
 	drained(command);
+	if (command->doomed)
+		command_kill(command);
 }
 
 /* The stream that was open before the sandbox was, unless the guest has closed it since. */
@@ -250,6 +313,13 @@ static int take_stream(struct sandbox *sandbox)
 	if (fd >= 0 && recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0)
 		fd_close(&fd);
 	return fd;
+}
+
+/* One that returns has run. */
+static void fail_unconnected(
+	struct command *command, enum error_kind kind, const char *message, const char *cause)
+{
+	command_fail(command, command->returns ? ERROR_INCOMPLETE : kind, message, cause);
 }
 
 void command_connect(struct command *command)
@@ -265,9 +335,10 @@ void command_connect(struct command *command)
 	command_set_phase(command, COMMAND_STARTS, SESSION_START_TIMEOUT_MS);
 	status = vm_ask_stream(sandbox->vm, &command->stream);
 	if (status == -EAGAIN)
-		command_fail(command, ERROR_EXHAUSTED, "too many streams to the guest are being opened", "");
+		fail_unconnected(
+			command, ERROR_EXHAUSTED, "too many streams to the guest are being opened", "");
 	else if (status)
-		command_fail(command, ERROR_ATTACH_FAILED, "the VM is ending", "");
+		fail_unconnected(command, ERROR_ATTACH_FAILED, "the VM is ending", "");
 }
 
 void command_stream_replied(struct command *command, int status, int fd)
@@ -279,7 +350,7 @@ void command_stream_replied(struct command *command, int status, int fd)
 		return;
 	}
 	snprintf(message, sizeof message, "no stream to the guest's agent: %s", strerror(-status));
-	command_fail(command, ERROR_ATTACH_FAILED, message, strerror(-status));
+	fail_unconnected(command, ERROR_ATTACH_FAILED, message, strerror(-status));
 }
 
 /* --- what happens to it --- */
@@ -293,7 +364,7 @@ static void start_overdue(struct command *command)
 	if (command->state == COMMAND_CONNECTING) {
 		snprintf(message, sizeof message, "the guest's agent took no stream within %d s",
 			SESSION_START_TIMEOUT_MS / 1000);
-		command_fail(command, ERROR_ATTACH_FAILED, message, "no stream came");
+		fail_unconnected(command, ERROR_ATTACH_FAILED, message, "no stream came");
 		return;
 	}
 	/* It may have been in time, and the daemon late to read it. */
@@ -352,13 +423,13 @@ void command_sandbox_changed(struct command *command)
 {
 	switch (command->sandbox->state) {
 	case SANDBOX_READY:
-		if (command->state == COMMAND_WAKING)
+		if (command->state == COMMAND_WAKING && command->intended)
 			command_connect(command);
 		else
 			go_on_clock(command);
 		return;
 	case SANDBOX_PAUSED:
-		if (command->state == COMMAND_WAKING)
+		if (command->state == COMMAND_WAKING && !command->returns)
 			end_asleep(command);
 		else
 			stop_clock(command);

@@ -4,6 +4,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 static const struct {
 	const char *code;
@@ -36,6 +37,16 @@ const char *error_code(enum error_kind kind)
 unsigned int error_http_status(enum error_kind kind)
 {
 	return kinds[kind].http_status;
+}
+
+enum error_kind error_find_kind(const char *code)
+{
+	if (!code[0])
+		return ERROR_NONE;
+	for (int kind = ERROR_NONE + 1; kind < ERROR_COUNT; kind++)
+		if (!strcmp(kinds[kind].code, code))
+			return (enum error_kind)kind;
+	return ERROR_INTERNAL;
 }
 
 bool error_is_refusal(enum error_kind kind)

@@ -44,6 +44,8 @@ struct error {
 /* The code of the API, such as "guest_lost", and its HTTP status. */
 const char *error_code(enum error_kind kind);
 unsigned int error_http_status(enum error_kind kind);
+/* The kind of a code; ERROR_INTERNAL of one that is not known, ERROR_NONE of an empty one. */
+enum error_kind error_find_kind(const char *code);
 /* Whatever was asked for was refused before any of it was begun. */
 bool error_is_refusal(enum error_kind kind);
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Facts about SQLite: in WAL mode with locking_mode=EXCLUSIVE the index of the log is in our own memory, so
- * that no shared file can be cut under us; synchronous=FULL syncs the log at each commit; application_id and
+ * that no shared file can be cut under us; synchronous=FULL syncs the log at each commit, NORMAL
+ * when it is written into the database, every 1000 pages; application_id and
  * user_version are written within the transaction that makes the tables.
  */
 #include "host-ctl/journal.h"
@@ -23,7 +24,9 @@
 
 #define FILE_NAME "journal.db"
 #define APPLICATION_ID 1413630513 /* "TBJ1" */
-#define SCHEMA_VERSION 2
+#define SCHEMA_VERSION 3
+#define SYNCED "PRAGMA synchronous=FULL"
+#define UNSYNCED "PRAGMA synchronous=NORMAL"
 #define TEXT_OF(number) TEXT_OF_VALUE(number)
 #define TEXT_OF_VALUE(number) #number
 
@@ -42,6 +45,14 @@ static const char *const schema[JOURNAL_SCHEMA] = {
 	"NOT NULL,"
 	" pid INTEGER NOT NULL, start_ticks INTEGER NOT NULL, slot INTEGER NOT NULL, seat INTEGER NOT NULL,"
 	" created_ms INTEGER NOT NULL, spec TEXT NOT NULL, reason TEXT NOT NULL, boot TEXT NOT NULL) STRICT;",
+	"CREATE TABLE commands (id TEXT PRIMARY KEY, sandbox TEXT NOT NULL, state INTEGER NOT NULL,"
+	" flags INTEGER NOT NULL, session INTEGER NOT NULL, timeout_ms INTEGER NOT NULL,"
+	" output_max INTEGER NOT NULL, created_ms INTEGER NOT NULL, started_ms INTEGER NOT NULL, ended_ms "
+	"INTEGER NOT NULL,"
+	" name TEXT NOT NULL, payload BLOB NOT NULL, input BLOB NOT NULL, code TEXT NOT NULL,"
+	" message TEXT NOT NULL, cause TEXT NOT NULL, vm TEXT NOT NULL, exit BLOB NOT NULL,"
+	" queued_us INTEGER NOT NULL, first_byte_us INTEGER NOT NULL, total_us INTEGER NOT NULL) STRICT;"
+	"CREATE INDEX commands_of ON commands (sandbox);",
 };
 
 static const char *const texts[JOURNAL_STATEMENTS] = {
@@ -67,6 +78,13 @@ static const char *const texts[JOURNAL_STATEMENTS] = {
 		"INSERT OR REPLACE INTO sandboxes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
 	[JOURNAL_REMOVE_SANDBOX] = "DELETE FROM sandboxes WHERE id = ?",
 	[JOURNAL_READ_SANDBOXES] = "SELECT * FROM sandboxes ORDER BY created_ms, id",
+	[JOURNAL_PUT_COMMAND] = ("INSERT OR REPLACE INTO commands VALUES"
+				 " (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"),
+	[JOURNAL_REMOVE_COMMAND] = "DELETE FROM commands WHERE id = ?",
+	[JOURNAL_REMOVE_COMMANDS_OF] = "DELETE FROM commands WHERE sandbox = ?",
+	[JOURNAL_REMOVE_STRAY_COMMANDS] =
+		"DELETE FROM commands WHERE sandbox NOT IN (SELECT id FROM sandboxes)",
+	[JOURNAL_READ_COMMANDS] = "SELECT * FROM commands ORDER BY created_ms, rowid",
 };
 
 /* --- failures --- */
@@ -196,6 +214,22 @@ static int read_count(
 	return 0;
 }
 
+static int execute(struct journal *journal, const char *text, struct error *error)
+{
+	return sqlite3_exec(journal->db, text, NULL, NULL, NULL) == SQLITE_OK ? 0
+									      : fail_database(journal, error);
+}
+
+int journal_set_synced(struct journal *journal, bool synced, struct error *error)
+{
+	int status = 0;
+
+	if (synced == journal->unsynced)
+		status = execute(journal, synced ? SYNCED : UNSYNCED, error);
+	journal->unsynced = status ? journal->unsynced : !synced;
+	return status;
+}
+
 int journal_begin(struct journal *journal, struct error *error)
 {
 	int status = do_statement(journal, JOURNAL_BEGIN, error);
@@ -259,12 +293,6 @@ static int read_value(
 	return status;
 }
 
-static int execute(struct journal *journal, const char *text, struct error *error)
-{
-	return sqlite3_exec(journal->db, text, NULL, NULL, NULL) == SQLITE_OK ? 0
-									      : fail_database(journal, error);
-}
-
 static int fail_damaged(const struct journal *journal, const char *how, struct error *error)
 {
 	error_set(error, ERROR_INTERNAL, "the journal %.256s is damaged: %s", journal->path, how);
@@ -326,7 +354,7 @@ static int set_up(struct journal *journal, struct error *error)
 	char mode[VALUE_MAX];
 	int version = 0;
 	int status = execute(journal,
-		"PRAGMA locking_mode=EXCLUSIVE; PRAGMA synchronous=FULL; PRAGMA temp_store=MEMORY;"
+		"PRAGMA locking_mode=EXCLUSIVE;" SYNCED "; PRAGMA temp_store=MEMORY;"
 		"PRAGMA trusted_schema=OFF; PRAGMA cell_size_check=ON",
 		error);
 

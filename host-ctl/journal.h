@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The journal: what the daemon has promised and must know again after its end, however that came. It is
- * STATE-DIR/journal.db, SQLite in WAL mode, mode 0600; a commit that was acknowledged is on the disk.
+ * STATE-DIR/journal.db, SQLite in WAL mode, mode 0600; a commit that was acknowledged is on the disk, unless
+ * it was said that it need not (journal_set_synced).
  *
  *   journal_begin ──▶ rows are read and written (journal_keys.h) ──▶ journal_commit
  *                                         └── any failure ────────▶ journal_rollback: as if never begun
@@ -16,10 +17,11 @@
 #define HOST_CTL_JOURNAL_H
 
 #include "host-ctl/error.h"
+#include <stdbool.h>
 #include <stdint.h>
 
 enum {
-	JOURNAL_SCHEMA = 2,			 /* the version that this program writes */
+	JOURNAL_SCHEMA = 3,			 /* the version that this program writes */
 	JOURNAL_KEYS_MAX = 65536,		 /* rows of idempotency keys */
 	JOURNAL_ANSWERS_MAX = 256 * 1024 * 1024, /* bytes of their answers */
 	JOURNAL_KEEP_S = 24 * 60 * 60,		 /* of a key */
@@ -50,6 +52,13 @@ int journal_open(struct journal **journal, const char *state_directory, const st
 	struct error *error);
 /* Takes NULL. */
 void journal_close(struct journal *journal);
+
+/*
+ * Whether commits wait for the disk from now on; at first they do. One that does not is there after the
+ * process's end, but perhaps not after the host's; one that does brings those before it to the disk as well.
+ * Not within a transaction. 0 or -errno with *error set.
+ */
+int journal_set_synced(struct journal *journal, bool synced, struct error *error);
 
 void journal_read_time(const struct journal *journal, struct journal_time *time);
 

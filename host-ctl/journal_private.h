@@ -31,6 +31,11 @@ enum journal_statement {
 	JOURNAL_PUT_SANDBOX,
 	JOURNAL_REMOVE_SANDBOX,
 	JOURNAL_READ_SANDBOXES,
+	JOURNAL_PUT_COMMAND,
+	JOURNAL_REMOVE_COMMAND,
+	JOURNAL_REMOVE_COMMANDS_OF,
+	JOURNAL_REMOVE_STRAY_COMMANDS,
+	JOURNAL_READ_COMMANDS,
 	JOURNAL_STATEMENTS
 };
 
@@ -40,6 +45,7 @@ struct journal {
 	int folder; /* locked; -1: not open */
 	char path[PATH_MAX], boot[JOURNAL_BOOT_ID];
 	struct journal_bounds bounds;
+	bool unsynced; /* commits do not wait for the disk */
 	/* As the tables have it; read anew (counted false) after a rollback. */
 	bool counted;
 	uint64_t keys, answer_bytes;

@@ -3,6 +3,7 @@
  */
 #include "host-ctl/journal_queue.h"
 #include "common/log.h"
+#include "host-ctl/clock.h"
 #include "host-ctl/worker.h"
 
 #include <stdbool.h>
@@ -15,6 +16,8 @@ struct journal_queue {
 	struct journal_job *waiting, **last;
 	struct journal_job *batch; /* in their order */
 	bool busy;
+	struct loop_source *timer; /* of lazy jobs that wait; NULL: they do not */
+	bool timed;
 };
 
 static void fail_batch(struct journal_queue *queue, const struct error *error)
@@ -23,13 +26,23 @@ static void fail_batch(struct journal_queue *queue, const struct error *error)
 		job->error = *error;
 }
 
+static bool is_synced(const struct journal_queue *queue)
+{
+	for (const struct journal_job *job = queue->batch; job; job = job->next)
+		if (!job->unsynced)
+			return true;
+	return false;
+}
+
 /* On the worker. */
 static void commit_batch(void *context)
 {
 	struct journal_queue *queue = context;
 	struct error error;
-	int status = journal_begin(queue->journal, &error);
+	int status = journal_set_synced(queue->journal, is_synced(queue), &error);
 
+	if (!status)
+		status = journal_begin(queue->journal, &error);
 	if (status) {
 		fail_batch(queue, &error);
 		return;
@@ -46,6 +59,36 @@ static void commit_batch(void *context)
 
 static void start_batch(struct journal_queue *queue);
 
+static bool somebody_waits(const struct journal_queue *queue)
+{
+	for (const struct journal_job *job = queue->waiting; job; job = job->next)
+		if (!job->lazy)
+			return true;
+	return false;
+}
+
+/* With what waits, if anything does. */
+static void go_on(struct journal_queue *queue)
+{
+	if (queue->busy || !queue->waiting)
+		return;
+	if (!queue->timer || somebody_waits(queue)) {
+		start_batch(queue);
+	} else if (!queue->timed) {
+		queue->timed = true;
+		loop_set_timer(queue->timer, JOURNAL_LAZY_MS * CLOCK_NS_PER_MS);
+	}
+}
+
+static void time_is_up(void *context)
+{
+	struct journal_queue *queue = context;
+
+	queue->timed = false;
+	if (!queue->busy && queue->waiting)
+		start_batch(queue);
+}
+
 static void batch_is_done(void *context)
 {
 	struct journal_queue *queue = context;
@@ -60,8 +103,7 @@ static void batch_is_done(void *context)
 		job->done(job);
 	}
 	queue->busy = false;
-	if (queue->waiting)
-		start_batch(queue);
+	go_on(queue);
 }
 
 static void take_batch(struct journal_queue *queue)
@@ -97,8 +139,7 @@ void journal_queue_put(struct journal_queue *queue, struct journal_job *job)
 	job->error.kind = ERROR_NONE;
 	*queue->last = job;
 	queue->last = &job->next;
-	if (!queue->busy)
-		start_batch(queue);
+	go_on(queue);
 }
 
 struct journal_queue *journal_queue_create(struct loop *loop, struct journal *journal)
@@ -108,6 +149,7 @@ struct journal_queue *journal_queue_create(struct loop *loop, struct journal *jo
 	if (!queue)
 		return NULL;
 	*queue = (struct journal_queue){.loop = loop, .journal = journal, .last = &queue->waiting};
+	queue->timer = loop_add_timer(loop, time_is_up, queue);
 	return queue;
 }
 
@@ -115,6 +157,9 @@ void journal_queue_destroy(struct journal_queue *queue)
 {
 	if (!queue)
 		return;
+	loop_remove(queue->timer);
+	queue->timer = NULL;
+	go_on(queue);
 	while (queue->busy)
 		if (loop_turn(queue->loop, -1) < 0)
 			break;

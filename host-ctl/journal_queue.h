@@ -10,12 +10,18 @@
 
 #include "common/loop.h"
 #include "host-ctl/journal.h"
+#include <stdbool.h>
 
-enum { JOURNAL_BATCH = 64 };
+enum { JOURNAL_BATCH = 64, JOURNAL_LAZY_MS = 50 };
 
 /* The owner's memory, as part of a struct of its own, until done was called. */
 struct journal_job {
 	struct journal_job *next;
+	/* It is to outlive this process, but not the host: it waits for no sync, unless others of its commit
+	 * do. */
+	bool unsynced;
+	/* Nobody waits for it: it goes with the next that somebody waits for, or after JOURNAL_LAZY_MS. */
+	bool lazy;
 	/* Within a transaction, and on a worker: it touches what is the job's alone. 0 or -errno with *error
 	 * set. */
 	int (*work)(struct journal *journal, struct journal_job *job, struct error *error);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "host-ctl/journal_sandboxes.h"
+#include "host-ctl/journal_commands.h"
 #include "host-ctl/journal_private.h"
 
 #include <errno.h>
@@ -44,11 +45,13 @@ int journal_sandbox_put(struct journal *journal, const struct journal_sandbox *s
 int journal_sandbox_remove(struct journal *journal, const char *id, struct error *error)
 {
 	sqlite3_stmt *statement = journal_statement(journal, JOURNAL_REMOVE_SANDBOX, error);
+	int status;
 
 	if (!statement)
 		return -EIO;
 	bind_text(statement, ID, id);
-	return journal_do(journal, statement, error);
+	status = journal_do(journal, statement, error);
+	return status ? status : journal_commands_remove_of(journal, id, error);
 }
 
 static void read_text(sqlite3_stmt *row, int column, char *text, size_t size)

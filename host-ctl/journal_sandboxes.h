@@ -46,6 +46,7 @@ struct journal_sandbox {
 
 /* One that is new, or in place of what was there of that id. */
 int journal_sandbox_put(struct journal *journal, const struct journal_sandbox *sandbox, struct error *error);
+/* With its commands (journal_commands.h). */
 int journal_sandbox_remove(struct journal *journal, const char *id, struct error *error);
 
 /* All, the oldest first, at most `room` of them: the spec of each is the caller's. How many, or -errno with

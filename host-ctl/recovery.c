@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "host-ctl/recovery.h"
 #include "common/log.h"
+#include "host-ctl/commands.h"
 #include "host-ctl/process.h"
 
 #include <errno.h>
@@ -25,14 +26,19 @@ int recovery_read(struct recovery *recovery, struct journal *journal, struct err
 	recovery->count = (unsigned int)count;
 	for (unsigned int i = 0; i < recovery->count; i++)
 		recovery->lives[i] = may_live(&recovery->rows[i]);
-	return 0;
+	count = journal_commands_read(journal, COMMANDS_ALL_MAX, &recovery->commands, error);
+	recovery->command_count = count < 0 ? 0 : count;
+	return count < 0 ? count : 0;
 }
 
 void recovery_finish(struct recovery *recovery)
 {
 	for (unsigned int i = 0; i < recovery->count; i++)
 		free(recovery->rows[i].spec);
+	journal_commands_free(recovery->commands, recovery->command_count);
 	recovery->count = 0;
+	recovery->commands = NULL;
+	recovery->command_count = 0;
 }
 
 bool recovery_keeps(const void *context, const char *name)
@@ -76,6 +82,19 @@ static struct vm *take_back(
 	return NULL;
 }
 
+/* Those of sandboxes that are gone went with them. */
+static void restore_commands(struct recovery *recovery, struct sandboxes *sandboxes)
+{
+	for (int i = 0; i < recovery->command_count; i++) {
+		struct journal_command *row = &recovery->commands[i];
+		struct error error;
+		struct sandbox *sandbox = sandboxes_find(sandboxes, row->sandbox, &error);
+
+		if (sandbox && sandbox->state != SANDBOX_GONE && command_restore(sandbox, row, &error))
+			log_error("command %s is lost: %s", row->id, error.message);
+	}
+}
+
 void recovery_apply(struct recovery *recovery, struct sandboxes *sandboxes, struct templates *templates,
 	struct cgroup_tree *cgroups)
 {
@@ -93,6 +112,7 @@ void recovery_apply(struct recovery *recovery, struct sandboxes *sandboxes, stru
 		if (vm)
 			vm_end(vm, "its sandbox is lost");
 	}
+	restore_commands(recovery, sandboxes);
 	if (recovery->count)
 		log_info("of %u sandboxes that an earlier daemon left, %u are taken back", recovery->count,
 			taken);

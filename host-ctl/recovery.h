@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What an earlier daemon left, at the start of the next: sandboxes whose VMs are still there are taken back,
- * with all that runs in them; the others have failed, and say so. Whatever else is there, VMs of a pool among
- * it, is removed by the sweeps, which recovery_keeps is given to.
+ * with all that runs in them, and its commands are known again (command.h); the others have failed, and say
+ * so. Whatever else is there, VMs of a pool among it, is removed by the sweeps, which recovery_keeps is given
+ * to.
  *
  *   recovery_read ──▶ sweeps ──▶ the daemon's parts ──▶ recovery_apply ──▶ the loop
  */
 #ifndef HOST_CTL_RECOVERY_H
 #define HOST_CTL_RECOVERY_H
 
+#include "host-ctl/journal_commands.h"
 #include "host-ctl/journal_sandboxes.h"
 #include "host-ctl/sandboxes.h"
 
@@ -16,6 +18,8 @@ struct recovery {
 	struct journal_sandbox rows[SANDBOXES_MAX];
 	bool lives[SANDBOXES_MAX];
 	unsigned int count;
+	struct journal_command *commands;
+	int command_count;
 };
 
 /* 0 or -errno with *error set. To be finished in every case. */

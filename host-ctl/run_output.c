@@ -3,6 +3,7 @@
 #include "host-ctl/text.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,7 +31,18 @@ void run_output_finish(struct run_output *output)
 void run_output_drop(struct run_output *output)
 {
 	free(output->bytes);
-	*output = (struct run_output){.total = output->total};
+	*output = (struct run_output){.total = output->total, .first = output->first};
+}
+
+void run_output_begin_at(struct run_output *output, uint64_t offset)
+{
+	output->first = output->total = offset;
+}
+
+/* Nothing is missing since the first that came. */
+static bool is_whole(const struct run_output *output)
+{
+	return output->total - output->first == output->length;
 }
 
 static void grow(struct run_output *output, size_t needed)
@@ -93,29 +105,31 @@ void run_output_add(struct run_output *output, const void *data, size_t length)
 
 uint64_t run_output_oldest(const struct run_output *output)
 {
-	if (output->total == output->length)
-		return 0;
+	if (is_whole(output))
+		return output->first;
 	return output->length == most_of(output) ? output->total - tail_of(output) : output->total;
 }
 
 ptrdiff_t run_output_peek(const struct run_output *output, uint64_t offset, const uint8_t **bytes)
 {
-	uint64_t oldest = run_output_oldest(output), into;
+	uint64_t oldest = run_output_oldest(output), into = offset - output->first;
 	size_t at, end;
 
 	if (offset > output->total)
 		return -EINVAL;
 	if (offset == output->total)
 		return 0;
-	if (output->total == output->length) {
-		*bytes = output->bytes + offset;
-		return (ptrdiff_t)(output->length - offset);
+	if (offset < output->first)
+		return -ENODATA;
+	if (is_whole(output)) {
+		*bytes = output->bytes + into;
+		return (ptrdiff_t)(output->length - into);
 	}
 	if (offset < oldest) {
-		if (offset >= head_of(output) || output->length < most_of(output))
+		if (into >= head_of(output) || output->length < most_of(output))
 			return -ENODATA;
-		*bytes = output->bytes + offset;
-		return (ptrdiff_t)(head_of(output) - offset);
+		*bytes = output->bytes + into;
+		return (ptrdiff_t)(head_of(output) - into);
 	}
 	/* The ring: its oldest byte stands at output->ring. */
 	into = offset - oldest;
@@ -149,8 +163,7 @@ void run_output_trim(struct run_output *output, size_t maximum)
 	uint8_t *bytes;
 
 	/* What was dropped for want of memory is not in the middle. */
-	if (output->length <= maximum ||
-		(output->length < output->total && output->length < most_of(output)) ||
+	if (output->length <= maximum || (!is_whole(output) && output->length < most_of(output)) ||
 		straighten(output) < 0)
 		return;
 	memmove(output->bytes + head, output->bytes + output->length - tail, tail);

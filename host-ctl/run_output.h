@@ -21,11 +21,14 @@ struct run_output {
 	size_t ring;	 /* where in the ring the oldest byte stands, once it is full */
 	uint64_t total;
 	size_t head, tail; /* so much is held at most; 0: RUN_OUTPUT_HEAD, RUN_OUTPUT_TAIL */
+	uint64_t first;	   /* what was written before this was never here */
 };
 
 void run_output_finish(struct run_output *output);
 /* Nothing is held any more; the total stays. */
 void run_output_drop(struct run_output *output);
+/* Of one to which nothing was added: what is added next stands at this offset. */
+void run_output_begin_at(struct run_output *output, uint64_t offset);
 /* Keeps what fits; without memory the bytes count as dropped. */
 void run_output_add(struct run_output *output, const void *data, size_t length);
 /* Of one to which nothing is added any more: at most so many bytes, 2 or more, are held from now on, half of

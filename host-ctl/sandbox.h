@@ -23,7 +23,8 @@
 enum {
 	SANDBOX_ID_MAX = 24, /* "sb-" and 16 hexadecimal digits */
 	SANDBOX_PATIENCE_MS = 10 * 1000,
-	SANDBOX_GRACE_MS = 2000, /* of a stop, for its processes between TERM and KILL */
+	SANDBOX_RETURN_MS = 60 * 1000, /* for the agent of one that was taken back, which runs, to be there */
+	SANDBOX_GRACE_MS = 2000,       /* of a stop, for its processes between TERM and KILL */
 	/* Ids of its sessions are above: those below are of rehearsals, and of a template's preparation. */
 	SANDBOX_SESSION_FIRST = 1 << 20,
 };
@@ -70,7 +71,7 @@ struct sandbox {
 	bool stood;    /* of one that is stopping: its guest did not run */
 	const struct vm_config *vm_config;
 	int stream; /* to the agent, open and unused; or -1 */
-	struct vm_request request;
+	struct vm_request request, knock;
 	struct sandbox_watcher *watchers;
 	struct loop_source *timer;
 	uint64_t due_ns[SANDBOX_CLOCK_COUNT];	 /* CLOCK_MONOTONIC; 0: never */
@@ -84,6 +85,7 @@ struct sandbox {
 	unsigned int slot;
 	int seat;
 	bool seen;			 /* it is known whether its guest stands */
+	bool comes_up;			 /* its guest runs, but does not take commands yet */
 	bool recorded;			 /* there is a row, or one is being written */
 	struct sandbox_writing *writing; /* that READY waits for; or NULL */
 };

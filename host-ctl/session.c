@@ -49,8 +49,15 @@ static int lose(struct session *session)
 static int handle_output(struct session *session, const struct frame *frame)
 {
 	int stream = frame->type == AGENT_STDERR;
-	const char *fault = run_check_output(frame, session->output[stream]);
+	struct agent_output output = {.offset = 0};
+	const char *fault;
 
+	if (frame->length > sizeof output)
+		memcpy(&output, frame->payload, sizeof output);
+	if (session->anywhere[stream] && output.offset <= SESSION_OFFSET_MAX)
+		session->output[stream] = output.offset;
+	session->anywhere[stream] = false;
+	fault = run_check_output(frame, session->output[stream]);
 	if (fault)
 		return break_off(session, fault);
 	session->output[stream] += frame->length - sizeof(struct agent_output);
@@ -95,10 +102,25 @@ static int handle_credit(struct session *session, const struct frame *frame)
 	return GOES_ON;
 }
 
+/* After NEW it is known. */
+static const char *take_window(struct session *session, const struct frame *frame)
+{
+	struct agent_started started;
+
+	memcpy(&started, frame->payload, sizeof started);
+	if (started.stdin_credit > AGENT_STDIN_WINDOW)
+		return "STARTED with a window of a wrong size";
+	session->credit = started.stdin_credit;
+	session->input_ended = !started.stdin_credit;
+	return NULL;
+}
+
 static int handle_started(struct session *session, const struct frame *frame)
 {
 	const char *fault = run_check_started(frame, session->id);
 
+	if (!fault && session->returns)
+		fault = take_window(session, frame);
 	if (fault)
 		return break_off(session, fault);
 	move(session, SESSION_RUNNING);
@@ -297,6 +319,18 @@ void session_error_overdue(struct error *error)
 	snprintf(error->cause, sizeof error->cause, "no STARTED came");
 }
 
+/* What is put into the queue next is its first frame. 0 or -ENOMEM; either way it may be finished. */
+static int prepare(struct session *session)
+{
+	int status;
+
+	session->fd = -1;
+	frame_queue_init(&session->to_guest, SESSION_INPUT_QUEUE);
+	status = frame_reader_init(&session->reader, sizeof(struct agent_output) + AGENT_DATA_MAX);
+	session->reader.flags = MSG_DONTWAIT;
+	return status;
+}
+
 int session_init(struct session *session, const struct run_request *request, uint64_t id,
 	const struct session_events *events, void *context)
 {
@@ -304,17 +338,37 @@ int session_init(struct session *session, const struct run_request *request, uin
 
 	*session = (struct session){.state = SESSION_STARTING,
 		.id = id,
-		.fd = -1,
 		.events = events,
 		.context = context,
 		.credit = AGENT_STDIN_WINDOW - request->input_length,
 		.input_ended = !request->input_streams,
 		.has_terminal = request->has_terminal};
-	frame_queue_init(&session->to_guest, SESSION_INPUT_QUEUE);
-	status = frame_reader_init(&session->reader, sizeof(struct agent_output) + AGENT_DATA_MAX);
-	session->reader.flags = MSG_DONTWAIT;
+	status = prepare(session);
 	if (!status)
 		status = queue_request(session, request);
+	if (status)
+		session_finish(session);
+	return status;
+}
+
+int session_init_return(struct session *session, uint64_t id, bool has_terminal,
+	const struct session_events *events, void *context)
+{
+	const struct agent_attach attach = {
+		.session = id, .stdout_offset = AGENT_OFFSET_OLDEST, .stderr_offset = AGENT_OFFSET_OLDEST};
+	int status;
+
+	*session = (struct session){.state = SESSION_STARTING,
+		.id = id,
+		.events = events,
+		.context = context,
+		.input_ended = true,
+		.has_terminal = has_terminal,
+		.returns = true,
+		.anywhere = {true, true}};
+	status = prepare(session);
+	if (!status)
+		status = frame_queue_put(&session->to_guest, AGENT_ATTACH, &attach, sizeof attach, NULL, 0);
 	if (status)
 		session_finish(session);
 	return status;

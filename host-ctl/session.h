@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One session over one stream to a guest's agent, from its NEW frame to its end; who owns the VM, and what
- * becomes of it, is its owner's affair (run.c, command.c).
+ * One session over one stream to a guest's agent, from its NEW frame, or ATTACH, to its end; who owns the VM,
+ * and what becomes of it, is its owner's affair (run.c, command.c).
  *
  *   STARTING ───STARTED───▶ RUNNING ───EXIT────▶ OVER
  *      │ EXIT (failed to start), ERROR, broken protocol ▲
@@ -9,9 +9,9 @@
  *      └──stream ended without EXIT──▶ LOST ────────────┘ session_finish
  *
  * The guest is hostile. Each frame is checked against common/proto_guest.h: type by state, length, the offset
- * of output (contiguous from 0), the values of EXIT; the first that fails ends the session, with the fault
- * named. At most SESSION_READS_PER_TURN reads are made in one turn of the loop. What a client sends is
- * checked as well.
+ * of output (contiguous from 0, after ATTACH from wherever it begins), the values of EXIT; the first that
+ * fails ends the session, with the fault named. At most SESSION_READS_PER_TURN reads are made in one turn of
+ * the loop. What a client sends is checked as well.
  */
 #ifndef HOST_CTL_SESSION_H
 #define HOST_CTL_SESSION_H
@@ -30,6 +30,9 @@ enum {
 	/* To the guest: a NEW, the request's stdin, or a full window and small frames. */
 	SESSION_INPUT_QUEUE = AGENT_FRAME_MAX + AGENT_STDIN_WINDOW + 64 * 1024,
 };
+
+/* Where output may begin after ATTACH. */
+#define SESSION_OFFSET_MAX (UINT64_C(1) << 62)
 
 enum session_state { SESSION_STARTING, SESSION_RUNNING, SESSION_LOST, SESSION_OVER, SESSION_STATE_COUNT };
 
@@ -67,6 +70,8 @@ struct session {
 	uint64_t output[2]; /* bytes of stdout, stderr so far */
 	uint64_t credit;    /* stdin bytes that may still be sent */
 	bool paused, input_blocked, input_ended, has_terminal;
+	bool returns;	  /* it was begun by ATTACH */
+	bool anywhere[2]; /* the first byte of stdout, stderr may stand where it likes */
 };
 
 /* How an end without a result is told; *error but for its VM. The guest refused it in these words: */
@@ -78,6 +83,10 @@ void session_error_overdue(struct error *error);
 /* The request goes into the queue, under this id, and may be finished after the call. 0, or -ENOMEM: there is
  * nothing to finish. */
 int session_init(struct session *session, const struct run_request *request, uint64_t id,
+	const struct session_events *events, void *context);
+/* The same, for one that the guest has under this id: ATTACH, to all that is held of its output. What may be
+ * sent of stdin STARTED says. */
+int session_init_return(struct session *session, uint64_t id, bool has_terminal,
 	const struct session_events *events, void *context);
 /* Sends it. fd: a stream to the agent that does not block; source: watches it for EPOLLIN | EPOLLRDHUP, and
  * its callback calls session_ready. Both stay the owner's. */

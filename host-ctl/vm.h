@@ -178,6 +178,8 @@ struct vm_owner_events {
 	void (*gone)(void *context);
 	/* The vmm says whether the guest stands; also once at first when it was taken back. */
 	void (*stands)(void *context, bool paused);
+	/* One that was taken back: its agent takes commands again. */
+	void (*identified)(void *context);
 };
 
 struct vm_asked {
@@ -192,13 +194,14 @@ struct vm {
 	pid_t pid;
 	uint64_t started_ns, warm_ns; /* CLOCK_MONOTONIC; 0: not yet */
 	bool reaped;
-	bool booted;   /* was warm once */
-	bool was_busy; /* a run had it */
-	bool killed;   /* by us, before it said how it ended */
-	bool retired;  /* by us, for no fault of its own */
-	bool ready;    /* in standby: it waits for what to restore */
-	bool found;    /* of an earlier daemon's, and so no child of ours */
-	bool blocked;  /* a build's output has no room */
+	bool booted;		  /* was warm once */
+	bool was_busy;		  /* a run had it */
+	bool killed;		  /* by us, before it said how it ended */
+	bool retired;		  /* by us, for no fault of its own */
+	bool ready;		  /* in standby: it waits for what to restore */
+	bool found;		  /* of an earlier daemon's, and so no child of ours */
+	bool greeted, identified; /* its agent said hello, and has its identity */
+	bool blocked;		  /* a build's output has no room */
 	char cause[VM_CAUSE_MAX];
 
 	const struct vm_config *config;
@@ -284,8 +287,15 @@ struct vm_found {
 };
 int vm_take_back(const struct vm_config *config, const struct vm_found *found, const struct vm_events *events,
 	void *context, struct vm **out, struct error *error);
-/* Gives one that was taken back its owner. */
+/*
+ * Gives one that was taken back its owner. Its agent comes to us by itself, at the latest some seconds after
+ * it runs, at once when a stream to it is asked for; until it was given its identity, as the machine that it
+ * is, it takes no command.
+ */
 void vm_set_owner(struct vm *vm, const struct vm_owner_events *events, void *context);
+
+/* Of an OWNED VM: whether its agent takes commands. */
+bool vm_is_identified(const struct vm *vm);
 
 /* Of an OWNED VM. 0: request->replied will be called, unless the VM ends; -EAGAIN: VM_ASKED_MAX wait;
  * -ENOTCONN: it is ending. */

@@ -48,10 +48,16 @@ static int take_stream(int *fds, size_t count, int *stream)
 	return 0;
 }
 
+/* Of one that was taken back, the agent finds us anew. */
+static bool awaits_agent(const struct vm *vm)
+{
+	return vm->state == VM_BOOTING || (vm->state == VM_OWNED && vm->found && vm->agent < 0);
+}
+
 static void stream_opened(struct vm *vm, const struct vmm_message *message, int fd)
 {
 	/* A guest may connect to what it likes; only the agent's one stream is answered. */
-	if (fd < 0 || vm->state != VM_BOOTING || message->arg0 != AGENT_HOST_PORT) {
+	if (fd < 0 || !awaits_agent(vm) || message->arg0 != AGENT_HOST_PORT) {
 		fd_close(&fd);
 		if (++vm->strays > VM_STRAYS_MAX)
 			vm_end(vm, "the guest opened streams without end");
@@ -63,7 +69,8 @@ static void stream_opened(struct vm *vm, const struct vmm_message *message, int 
 		vm_end(vm, "the daemon cannot watch its agent: out of memory");
 		return;
 	}
-	vm_move(vm, VM_HELLO);
+	if (!vm->found)
+		vm_move(vm, VM_HELLO);
 }
 
 static void state_changed(struct vm *vm, const struct vmm_message *message)
@@ -240,8 +247,10 @@ static int send_identity(struct vm *vm)
 	struct frame_queue queue;
 	int status;
 
+	/* One that was found stays the machine that it is. */
 	if (getrandom(identity.entropy, sizeof identity.entropy, 0) != sizeof identity.entropy ||
-		getrandom(identity.machine_id, sizeof identity.machine_id, 0) != sizeof identity.machine_id)
+		(!vm->found && getrandom(identity.machine_id, sizeof identity.machine_id, 0) !=
+				       sizeof identity.machine_id))
 		return -EIO;
 	snprintf(identity.hostname, sizeof identity.hostname, "%s", vm->id);
 	frame_queue_init(&queue, AGENT_FRAME_HEADER + sizeof identity);
@@ -293,9 +302,10 @@ static void handle_hello(struct vm *vm, const struct frame *frame)
 		return;
 	}
 	log_warnings(vm, frame->payload + sizeof hello, hello.warnings_length);
+	vm->greeted = true;
 	if (send_identity(vm) < 0)
 		vm_lose(vm, "the agent's stream took no identity");
-	else
+	else if (!vm->found)
 		vm_move(vm, VM_IDENTITY);
 }
 
@@ -339,14 +349,23 @@ static void handle_identity_done(struct vm *vm, const struct frame *frame)
 		vm_end(vm, cause);
 		return;
 	}
-	vm_go_on(vm);
+	vm->identified = true;
+	if (!vm->found)
+		vm_go_on(vm);
+	else if (vm->owner && vm->owner->identified)
+		vm->owner->identified(vm->owner_context);
+}
+
+static bool is_unidentified(const struct vm *vm)
+{
+	return vm->state == VM_OWNED && vm->found && !vm->identified;
 }
 
 static void handle_frame(struct vm *vm, const struct frame *frame)
 {
-	if (vm->state == VM_HELLO)
+	if (vm->state == VM_HELLO || (is_unidentified(vm) && !vm->greeted))
 		handle_hello(vm, frame);
-	else if (vm->state == VM_IDENTITY)
+	else if (vm->state == VM_IDENTITY || is_unidentified(vm))
 		handle_identity_done(vm, frame);
 	else
 		vm_end(vm, "the agent sent a control frame that was not asked for");

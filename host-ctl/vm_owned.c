@@ -25,6 +25,11 @@ void vm_set_owner(struct vm *vm, const struct vm_owner_events *events, void *con
 	vm->owner_context = context;
 }
 
+bool vm_is_identified(const struct vm *vm)
+{
+	return vm->identified;
+}
+
 static struct vm_asked *find(struct vm *vm, uint32_t sequence)
 {
 	for (unsigned int i = 0; i < VM_ASKED_MAX; i++)

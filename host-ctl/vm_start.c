@@ -156,19 +156,24 @@ static void errors_ready(void *context, uint32_t events)
 	}
 }
 
+static int prepare_agent_reader(struct vm *vm)
+{
+	int status = frame_reader_init(&vm->agent_reader, sizeof(struct agent_hello) + AGENT_TEXT_MAX);
+
+	vm->agent_reader.flags = MSG_DONTWAIT;
+	return status;
+}
+
 static int add_sources(struct vm *vm)
 {
 	struct loop *loop = vm->config->loop;
-	int status;
 
 	vm->control_source = loop_add_fd(loop, vm->control, EPOLLIN, control_ready, vm);
 	vm->errors_source = loop_add_fd(loop, vm->errors, EPOLLIN, errors_ready, vm);
 	vm->timer = loop_add_timer(loop, time_is_up, vm);
 	if (!vm->control_source || !vm->errors_source || !vm->timer)
 		return -errno;
-	status = frame_reader_init(&vm->agent_reader, sizeof(struct agent_hello) + AGENT_TEXT_MAX);
-	vm->agent_reader.flags = MSG_DONTWAIT;
-	return status;
+	return prepare_agent_reader(vm);
 }
 
 /* The numbers follow the order of fds in launch, from LAUNCH_FD_FIRST. */
@@ -389,7 +394,7 @@ static int add_found_sources(struct vm *vm)
 	vm->control_source = loop_add_fd(loop, vm->control, EPOLLIN, control_ready, vm);
 	vm->timer = loop_add_timer(loop, time_is_up, vm);
 	vm->pidfd_source = loop_add_fd(loop, vm->pidfd, EPOLLIN, process_ended, vm);
-	return vm->control_source && vm->timer && vm->pidfd_source ? 0 : -errno;
+	return vm->control_source && vm->timer && vm->pidfd_source ? prepare_agent_reader(vm) : -errno;
 }
 
 static int open_found(struct vm *vm, const struct vm_found *found)

@@ -9,6 +9,7 @@
  *   sizes N          of its terminal: the first, and those that N RESIZE frames tell
  *   limits           the limits that NEW has, of memory and processes
  *   flood BYTES      that many of a pattern; dribble BYTES: each in a frame
+ *   count N MS       lines 0 to N-1, one each MS milliseconds, until a SIGNAL
  *   sleep            nothing at all; started-sleep: STARTED, then nothing until KILL or SIGNAL
  *   no-such-command  fails to start, ENOENT
  *   refuse           ERROR
@@ -24,20 +25,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
-
-static void put(struct fake *fake, int type, const void *data, size_t length)
-{
-	struct agent_output output = {.offset = fake->offset[type == AGENT_STDERR]};
-
-	fake->offset[type == AGENT_STDERR] += length;
-	if (frame_write(fake->session, (uint8_t)type, &output, sizeof output, data, length))
-		fake_end_stream();
-}
 
 static void put_exit(struct fake *fake, int kind, int code, int step)
 {
-	struct agent_exit ending = {.kind = (uint8_t)kind,
+	const struct agent_exit ending = {.kind = (uint8_t)kind,
 		.code = code,
 		.step = (uint16_t)step,
 		.stdout_bytes = fake->offset[0],
@@ -45,7 +38,7 @@ static void put_exit(struct fake *fake, int kind, int code, int step)
 		.wall_us = 1234,
 		.max_rss_kib = 56};
 
-	frame_write(fake->session, AGENT_EXIT, &ending, sizeof ending, NULL, 0);
+	fake_put_exit(fake, &ending);
 }
 
 void fake_put_started(struct fake *fake)
@@ -64,7 +57,7 @@ static void do_echo(struct fake *fake, const char *word, uint32_t count)
 		length += (size_t)snprintf(
 			line + length, sizeof line - length, "%s%s", word, i + 1 < count ? " " : "");
 	line[length++] = '\n';
-	put(fake, AGENT_STDOUT, line, length);
+	fake_put(fake, AGENT_STDOUT, line, length);
 	put_exit(fake, AGENT_EXITED, 0, 0);
 }
 
@@ -74,7 +67,7 @@ static void do_limits(struct fake *fake)
 	int length = snprintf(
 		line, sizeof line, "%llu %u\n", (unsigned long long)fake->memory_max, fake->pids_max);
 
-	put(fake, AGENT_STDOUT, line, (size_t)length);
+	fake_put(fake, AGENT_STDOUT, line, (size_t)length);
 	put_exit(fake, AGENT_EXITED, 0, 0);
 }
 
@@ -83,7 +76,7 @@ static void put_size(struct fake *fake, unsigned int rows, unsigned int cols)
 	char line[32];
 	int length = snprintf(line, sizeof line, "%u %u\n", rows, cols);
 
-	put(fake, AGENT_STDOUT, line, (size_t)length);
+	fake_put(fake, AGENT_STDOUT, line, (size_t)length);
 }
 
 static void do_sizes(struct fake *fake, struct frame_reader *reader, int count)
@@ -93,7 +86,7 @@ static void do_sizes(struct fake *fake, struct frame_reader *reader, int count)
 
 	put_size(fake, fake->rows, fake->cols);
 	while (count) {
-		fake_read_frame(fake->session, reader, &frame);
+		fake_take_frame(fake, reader, &frame);
 		if (frame.type != AGENT_RESIZE || frame.length != sizeof size)
 			continue;
 		memcpy(&size, frame.payload, sizeof size);
@@ -113,7 +106,7 @@ static void do_flood(struct fake *fake, const char *bytes)
 	while (left) {
 		size_t part = left < sizeof chunk ? (size_t)left : sizeof chunk;
 
-		put(fake, AGENT_STDOUT, chunk, part);
+		fake_put(fake, AGENT_STDOUT, chunk, part);
 		left -= part;
 	}
 	put_exit(fake, AGENT_EXITED, 0, 0);
@@ -142,7 +135,7 @@ static void do_cat(struct fake *fake, struct frame_reader *reader)
 	struct frame frame;
 
 	for (;;) {
-		fake_read_frame(fake->session, reader, &frame);
+		fake_take_frame(fake, reader, &frame);
 		if (frame.type == AGENT_KILL) {
 			put_exit(fake, AGENT_KILLED, 0, 0);
 			return;
@@ -152,8 +145,24 @@ static void do_cat(struct fake *fake, struct frame_reader *reader)
 		if (frame.type != AGENT_STDIN)
 			continue;
 		credit = (struct agent_credit){.bytes = frame.length};
-		put(fake, AGENT_STDOUT, frame.payload, frame.length);
+		fake_put(fake, AGENT_STDOUT, frame.payload, frame.length);
 		frame_write(fake->session, AGENT_STDIN_CREDIT, &credit, sizeof credit, NULL, 0);
+	}
+	put_exit(fake, AGENT_EXITED, 0, 0);
+}
+
+/* Lines of numbers, one each so many milliseconds, until it gets a signal. */
+static void do_count(struct fake *fake, const char *count, struct frame_reader *reader)
+{
+	long milliseconds = strtol(count + strlen(count) + 1, NULL, 10);
+	unsigned long lines = strtoul(count, NULL, 10);
+	struct frame frame;
+	char line[32];
+
+	for (unsigned long i = 0; i < lines; i++) {
+		fake_put(fake, AGENT_STDOUT, line, (size_t)snprintf(line, sizeof line, "%lu\n", i));
+		if (fake_try_frame(fake, reader, &frame, milliseconds) && frame.type == AGENT_SIGNAL)
+			break;
 	}
 	put_exit(fake, AGENT_EXITED, 0, 0);
 }
@@ -163,7 +172,7 @@ static void do_sleep(struct fake *fake, struct frame_reader *reader)
 	struct frame frame;
 
 	do
-		fake_read_frame(fake->session, reader, &frame);
+		fake_take_frame(fake, reader, &frame);
 	while (frame.type != AGENT_KILL && frame.type != AGENT_SIGNAL);
 	if (frame.type == AGENT_KILL)
 		put_exit(fake, AGENT_KILLED, 0, 0);
@@ -187,7 +196,7 @@ static void break_protocol(struct fake *fake, const char *how)
 	else if (!strcmp(how, "bad-exit"))
 		put_exit(fake, AGENT_EXITED, 256, 0);
 	else if (!strcmp(how, "bad-count")) {
-		put(fake, AGENT_STDOUT, "abc", 3);
+		fake_put(fake, AGENT_STDOUT, "abc", 3);
 		fake->offset[0] = 2;
 		put_exit(fake, AGENT_EXITED, 0, 0);
 	} else if (!strcmp(how, "bad-length")) {
@@ -198,7 +207,7 @@ static void break_protocol(struct fake *fake, const char *how)
 	else if (!strcmp(how, "bad-credit"))
 		frame_write(fake->session, AGENT_STDIN_CREDIT, &credit, sizeof credit, NULL, 0);
 	else
-		put(fake, AGENT_STDOUT, "early", 5);
+		fake_put(fake, AGENT_STDOUT, "early", 5);
 	pause();
 }
 
@@ -256,6 +265,8 @@ static void run_started(
 		do_flood(fake, next);
 	else if (!strcmp(command, "dribble"))
 		do_dribble(fake, next);
+	else if (!strcmp(command, "count") && count == 2)
+		do_count(fake, next, reader);
 	else if (!strcmp(command, "sizes"))
 		do_sizes(fake, reader, atoi(next));
 	else if (!strcmp(command, "limits"))
@@ -271,11 +282,11 @@ static void run_started(
 	else if (!strncmp(command, "bad-", 4))
 		break_protocol(fake, command);
 	else if (!strcmp(command, "latin")) {
-		put(fake, AGENT_STDOUT, "\xe9\xff\0x", 4);
+		fake_put(fake, AGENT_STDOUT, "\xe9\xff\0x", 4);
 		put_exit(fake, AGENT_EXITED, 0, 0);
 	} else if (!strcmp(command, "both")) {
-		put(fake, AGENT_STDOUT, "out\n", 4);
-		put(fake, AGENT_STDERR, "err\n", 4);
+		fake_put(fake, AGENT_STDOUT, "out\n", 4);
+		fake_put(fake, AGENT_STDERR, "err\n", 4);
 		put_exit(fake, AGENT_EXITED, 0, 0);
 	} else if (!strcmp(command, "close")) {
 		close(fake->session);
@@ -301,7 +312,8 @@ static _Noreturn void serve_control(struct fake *fake, struct frame_reader *read
 	struct agent_shutdown order;
 	struct frame frame;
 
-	fake_read_frame(fake->session, reader, &frame);
+	if (!fake_read_frame(fake->session, reader, &frame))
+		pause();
 	if (frame.type != AGENT_SHUTDOWN || frame.length != sizeof order)
 		fake_fail("no proper SHUTDOWN");
 	memcpy(&order, frame.payload, sizeof order);
@@ -318,6 +330,7 @@ static _Noreturn void serve_control(struct fake *fake, struct frame_reader *read
 
 void fake_serve_session(struct fake *fake)
 {
+	struct agent_frame_header header;
 	struct agent_new_view view;
 	struct frame_reader reader;
 	struct frame frame;
@@ -325,9 +338,18 @@ void fake_serve_session(struct fake *fake)
 	char command[64], strings[AGENT_STRINGS_MAX];
 	char *next;
 
+	if (recv(fake->session, &header, sizeof header, MSG_PEEK | MSG_WAITALL) != sizeof header) {
+		fd_close(&fake->session);
+		return;
+	}
+	if (header.type == AGENT_ATTACH) {
+		fake_attach(fake);
+		return;
+	}
 	if (frame_reader_init(&reader, AGENT_FRAME_MAX))
 		fake_fail("memory");
-	fake_read_frame(fake->session, &reader, &frame);
+	if (!fake_read_frame(fake->session, &reader, &frame))
+		fake_fail("no whole NEW");
 	if (frame.type == AGENT_CONTROL)
 		serve_control(fake, &reader);
 	if (frame.type != AGENT_NEW || frame_parse_new(&frame, &view, &why))
@@ -337,6 +359,7 @@ void fake_serve_session(struct fake *fake)
 	fake->pids_max = view.fixed.pids_max;
 	fake->rows = view.fixed.rows;
 	fake->cols = view.fixed.cols;
+	fake_hold(fake, view.fixed.flags & AGENT_NEW_STDIN);
 	/* The reader's buffer moves on with its next frame. */
 	memcpy(strings, view.strings, view.fixed.strings_length);
 	next = strings + strlen(strings) + 1;

@@ -15,6 +15,8 @@
  * and to who owns the VM:
  *   pause-nothing | pause-panic | resume-refused | later-refused | later-nothing | later-twice
  * | shutdown-nothing | shutdown-late:MS | shutdown-panic
+ * and to the daemon that takes it back:
+ *   return-never | attach-nothing | attach-gone | attach-garbage | deaf:BYTES
  * and the command of a run, argv[0], says how that goes (fake_session.c):
  *   echo WORD... | exit N | cat | signal N | both | flood BYTES | dribble BYTES | sleep | started-sleep
  * | no-such-command | latin | limits | sizes N | refuse | oom | timeout | close | die N | panic | half
@@ -76,8 +78,8 @@ _Noreturn void fake_fail(const char *what)
 
 static void say(struct fake *fake, struct vmm_message message, int fd)
 {
-	if (io_send_fds(fake->control, &message, sizeof message, &fd, fd >= 0))
-		exit(0);
+	/* A daemon that is gone is found when it is listened to. */
+	io_send_fds(fake->control, &message, sizeof message, &fd, fd >= 0);
 }
 
 void fake_end(struct fake *fake, enum vmm_end how, const char *reason)
@@ -112,6 +114,87 @@ static int open_stream(struct fake *fake, struct vmm_message message)
 	close(pair[1]);
 	return pair[0];
 }
+
+/* --- the agent's control stream --- */
+
+static void greet(struct fake *fake)
+{
+	struct agent_hello hello = {.version = AGENT_PROTO_VERSION};
+	const char warning[] = "a warning of the fake agent\n";
+	char lines[AGENT_TEXT_MAX];
+
+	if (fake_told(fake, "hello-garbage")) {
+		io_write_all(fake->agent, "GET / HTTP/1.1\r\n\r\n", 18);
+		pause();
+	}
+	hello.version += fake_told(fake, "hello-version");
+	if (fake_told(fake, "hello-lines")) {
+		memset(lines, '\n', sizeof lines);
+		hello.warnings_length = sizeof lines;
+		frame_write(fake->agent, AGENT_HELLO, &hello, sizeof hello, lines, sizeof lines);
+		return;
+	}
+	hello.warnings_length = sizeof warning - 1;
+	frame_write(fake->agent, AGENT_HELLO, &hello, sizeof hello, warning, sizeof warning - 1);
+}
+
+bool fake_read_frame(int fd, struct frame_reader *reader, struct frame *frame)
+{
+	int status;
+
+	while ((status = frame_reader_next(reader, frame)) == 0)
+		if (frame_reader_fill(reader, fd) <= 0)
+			return false;
+	if (status < 0)
+		fake_fail("the daemon sent a malformed frame");
+	return true;
+}
+
+/* again: as the machine that it is. */
+static void take_identity(struct fake *fake, bool again)
+{
+	struct agent_status answer = {.status = 0};
+	struct agent_identity identity;
+	struct frame_reader reader;
+	struct frame frame;
+	const char text[] = "entropy";
+	const uint8_t none[AGENT_ENTROPY_BYTES] = {0};
+
+	if (frame_reader_init(&reader, AGENT_FRAME_MAX))
+		fake_fail("memory");
+	if (!fake_read_frame(fake->agent, &reader, &frame)) {
+		frame_reader_finish(&reader);
+		return;
+	}
+	if (frame.type != AGENT_IDENTITY || frame.length != sizeof identity)
+		fake_fail("no identity");
+	memcpy(&identity, frame.payload, sizeof identity);
+	if (!identity.hostname[0] || !identity.realtime_ns || !memcmp(identity.entropy, none, sizeof none))
+		fake_fail("identity without content");
+	if (again != !memcmp(identity.machine_id, none, sizeof identity.machine_id))
+		fake_fail("identity of another machine");
+	frame_reader_finish(&reader);
+	if (fake_told(fake, "identity-refused")) {
+		answer.status = EPERM;
+		answer.text_length = sizeof text - 1;
+	}
+	frame_write(fake->agent, AGENT_IDENTITY_DONE, &answer, sizeof answer, text, answer.text_length);
+}
+
+/* The agent of a guest that runs finds the next daemon, and is given its identity again. */
+static void come_back(struct fake *fake)
+{
+	struct vmm_message hello = {.type = VMM_EVENT_STREAM, .arg0 = AGENT_HOST_PORT};
+
+	if (!fake->away || fake->paused || fake_told(fake, "return-never"))
+		return;
+	fake->away = false;
+	fake->agent = open_stream(fake, hello);
+	greet(fake);
+	take_identity(fake, true);
+}
+
+/* --- snapshots --- */
 
 /* The state is what the restored vmm is told, the memory a page with holes around it. */
 static void save(struct fake *fake, struct vmm_message *reply, const int fds[2])
@@ -161,6 +244,8 @@ static bool take_snapshot_request(
 	say(fake, reply, -1);
 	if (request->type == VMM_PAUSE && fake_told(fake, "pause-panic"))
 		fake_end(fake, VMM_END_PANIC, "while paused");
+	if (request->type == VMM_RESUME)
+		come_back(fake);
 	return true;
 }
 
@@ -184,6 +269,8 @@ static void await_daemon(struct fake *fake)
 	struct pollfd wait = {.fd = fake->listener, .events = POLLIN};
 
 	fd_close(&fake->control);
+	fd_close(&fake->agent);
+	fake->away = true;
 	poll(&wait, 1, -1);
 	fake->control = accept(fake->listener, NULL, NULL);
 	if (fake->control < 0)
@@ -192,6 +279,7 @@ static void await_daemon(struct fake *fake)
 		(struct vmm_message){
 			.type = VMM_EVENT_STATE, .arg0 = fake->paused ? VMM_STATE_PAUSED : VMM_STATE_RUNNING},
 		-1);
+	come_back(fake);
 }
 
 static void wait_for_connect(struct fake *fake, bool later)
@@ -222,71 +310,6 @@ static void wait_for_connect(struct fake *fake, bool later)
 		pause();
 	}
 	fake->session = open_stream(fake, request);
-}
-
-/* --- the agent's control stream --- */
-
-static void greet(struct fake *fake)
-{
-	struct agent_hello hello = {.version = AGENT_PROTO_VERSION};
-	const char warning[] = "a warning of the fake agent\n";
-	char lines[AGENT_TEXT_MAX];
-
-	if (fake_told(fake, "hello-garbage")) {
-		io_write_all(fake->agent, "GET / HTTP/1.1\r\n\r\n", 18);
-		pause();
-	}
-	hello.version += fake_told(fake, "hello-version");
-	if (fake_told(fake, "hello-lines")) {
-		memset(lines, '\n', sizeof lines);
-		hello.warnings_length = sizeof lines;
-		frame_write(fake->agent, AGENT_HELLO, &hello, sizeof hello, lines, sizeof lines);
-		return;
-	}
-	hello.warnings_length = sizeof warning - 1;
-	frame_write(fake->agent, AGENT_HELLO, &hello, sizeof hello, warning, sizeof warning - 1);
-}
-
-/* The daemon closed it: only what served it ends, the VM goes on. */
-_Noreturn void fake_end_stream(void)
-{
-	pthread_exit(NULL);
-}
-
-void fake_read_frame(int fd, struct frame_reader *reader, struct frame *frame)
-{
-	int status;
-
-	while ((status = frame_reader_next(reader, frame)) == 0)
-		if (frame_reader_fill(reader, fd) <= 0)
-			fake_end_stream();
-	if (status < 0)
-		fake_fail("the daemon sent a malformed frame");
-}
-
-static void take_identity(struct fake *fake)
-{
-	struct agent_status answer = {.status = 0};
-	struct agent_identity identity;
-	struct frame_reader reader;
-	struct frame frame;
-	const char text[] = "entropy";
-	const uint8_t none[AGENT_ENTROPY_BYTES] = {0};
-
-	if (frame_reader_init(&reader, AGENT_FRAME_MAX))
-		fake_fail("memory");
-	fake_read_frame(fake->agent, &reader, &frame);
-	if (frame.type != AGENT_IDENTITY || frame.length != sizeof identity)
-		fake_fail("no identity");
-	memcpy(&identity, frame.payload, sizeof identity);
-	if (!identity.hostname[0] || !identity.realtime_ns || !memcmp(identity.entropy, none, sizeof none))
-		fake_fail("identity without content");
-	frame_reader_finish(&reader);
-	if (fake_told(fake, "identity-refused")) {
-		answer.status = EPERM;
-		answer.text_length = sizeof text - 1;
-	}
-	frame_write(fake->agent, AGENT_IDENTITY_DONE, &answer, sizeof answer, text, answer.text_length);
 }
 
 /* --- life --- */
@@ -467,7 +490,7 @@ static void boot(struct fake *fake)
 	close(open_stream(fake, (struct vmm_message){.type = VMM_EVENT_STREAM, .arg0 = 99}));
 	fake->agent = open_stream(fake, hello);
 	greet(fake);
-	take_identity(fake);
+	take_identity(fake, false);
 }
 
 static void *serve_session(void *copy)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Between fake_vmm.c, which plays vmm and agent, and fake_session.c, which plays a run's command. */
+/* Between fake_vmm.c, which plays vmm and agent, fake_session.c, which plays a run's command, and
+ * fake_held.c, which keeps sessions for who attaches to them. */
 #ifndef TESTS_FAKE_VMM_FAKE_VMM_H
 #define TESTS_FAKE_VMM_FAKE_VMM_H
 
@@ -13,14 +14,15 @@ enum { SCRIPT_MAX = 256, CHUNK = 32 * 1024 };
 
 struct fake {
 	int control, agent, session, listener, kernel; /* kernel: or the state file */
-	bool restored, paused;
-	uint64_t memory; /* bytes of a guest that boots */
+	bool restored, paused, away; /* away: from a daemon that ended, and not yet with the next */
+	uint64_t memory;	     /* bytes of a guest that boots */
 	char script[SCRIPT_MAX];
-	uint64_t offset[2];
+	uint64_t offset[2]; /* what the session wrote */
 	/* Of the session, as NEW has it. */
 	uint64_t id, memory_max;
 	uint32_t pids_max;
 	uint16_t rows, cols;
+	struct fake_held *held; /* of the session */
 };
 
 /* The script has this word. */
@@ -31,13 +33,26 @@ void fake_pause_ms(long milliseconds);
 _Noreturn void fake_fail(const char *what);
 /* Says how it ends, and does. */
 _Noreturn void fake_end(struct fake *fake, enum vmm_end how, const char *reason);
-/* The daemon closed the stream that this thread serves. */
-_Noreturn void fake_end_stream(void);
-/* The next frame, in the reader's memory. */
-void fake_read_frame(int fd, struct frame_reader *reader, struct frame *frame);
+/* The next frame, in the reader's memory. False: the daemon closed the stream. */
+bool fake_read_frame(int fd, struct frame_reader *reader, struct frame *frame);
 
 void fake_put_started(struct fake *fake);
 /* Takes NEW on the session's stream, plays the command that it names, and closes the stream. */
 void fake_serve_session(struct fake *fake);
+
+/* --- what is kept of a session --- */
+
+/* As NEW has it. */
+void fake_hold(struct fake *fake, bool has_input);
+/* Output: kept, and sent to who is attached. */
+void fake_put(struct fake *fake, int type, const void *data, size_t length);
+/* The next frame of whoever is attached, and of who attaches next: it does not return without one. */
+void fake_take_frame(struct fake *fake, struct frame_reader *reader, struct frame *frame);
+/* The same, for so long at most, and without waiting for anybody to attach. False: there was none. */
+bool fake_try_frame(struct fake *fake, struct frame_reader *reader, struct frame *frame, long milliseconds);
+/* Sends EXIT, and serves whoever attaches later, until the session gives way to others. */
+void fake_put_exit(struct fake *fake, const struct agent_exit *ending);
+/* An ATTACH frame comes on the stream fake->session, which is another's after that, or closed. */
+void fake_attach(struct fake *fake);
 
 #endif

@@ -205,6 +205,65 @@ static void another_machine_forgets_the_sessions(void **state)
 	host_close(&host);
 }
 
+/* A host that takes its VMs back does not know their ids. */
+static void the_same_machine_keeps_what_it_has(void **state)
+{
+	struct fixture *f = *state;
+	struct agent_identity identity = {.realtime_ns = 1, .hostname = "a"};
+	struct host host;
+
+	host_open(&host);
+	assert_int_equal(agent_open_link(f->agent), 0);
+	host_accept(f, &host);
+	client_send(f, &host.link, AGENT_IDENTITY, &identity, sizeof(identity));
+	client_expect_error(f, &host.link, EPROTO, "IDENTITY: this guest had no machine id before");
+	client_close(&host.link);
+	host_accept(f, &host);
+	expect_new_refused(f, 7, EPERM, "NEW: this guest has no identity yet (IDENTITY comes first)");
+	host_identify(f, &host, 1);
+	expect_runs(f, 7);
+	f->identity = (struct fake_identity){0};
+	host_reset(&host);
+	host_accept(f, &host);
+	host_identify(f, &host, 0);
+	assert_int_equal(f->identity.calls, 2);
+	assert_memory_equal(f->identity.order, "ec", 2);
+	expect_new_refused(f, 7, EEXIST, "NEW: a session with this id is held");
+	expect_runs(f, 8);
+	/* It is still that machine. */
+	host_identify(f, &host, 1);
+	expect_new_refused(f, 7, EEXIST, "NEW: a session with this id is held");
+	host_close(&host);
+}
+
+/* It need not be waited for until the next try, which may be seconds away. */
+static void a_host_that_comes_is_sought_at_once(void **state)
+{
+	struct fixture *f = *state;
+	struct host host;
+	struct client client;
+	uint64_t began;
+
+	host_open(&host);
+	assert_int_equal(agent_open_link(f->agent), 0);
+	host_accept(f, &host);
+	host_identify(f, &host, 1);
+	fd_close(&host.listener);
+	host_reset(&host);
+	/* After that at 310 ms comes one at 630. */
+	turn_for(f, A_WHILE_MS + 50);
+	host_open(&host);
+	client_open(f, &client);
+	began = test_now_ms();
+	host_accept(f, &host);
+	assert_in_range(test_now_ms() - began, 0, A_WHILE_MS / 2);
+	assert_int_equal(test_host.tries, 1);
+	host_identify(f, &host, 0);
+	expect_runs(f, 9);
+	client_close(&client);
+	host_close(&host);
+}
+
 int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -214,6 +273,8 @@ int main(void)
 		CASE(a_host_that_went_is_sought_ever_less_often),
 		CASE(a_host_that_says_nothing_is_not_flooded),
 		CASE(another_machine_forgets_the_sessions),
+		CASE(the_same_machine_keeps_what_it_has),
+		CASE(a_host_that_comes_is_sought_at_once),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -649,6 +649,30 @@ static void test_bounds(void **state)
 	daemon_stop(&daemon);
 }
 
+/* So many, by several clients at once; the id of one of the last. */
+static void create_commands(const struct daemon *daemon, const char *id, int count, char command[32])
+{
+	enum { CLIENTS = 32 };
+	char path[SANDBOX_PATH_MAX];
+	struct answer answer;
+	int fds[CLIENTS];
+
+	snprintf(path, sizeof path, "/v1/sandboxes/%s/commands", id);
+	for (int left = count; left > 0; left -= CLIENTS) {
+		for (int i = 0; i < CLIENTS; i++) {
+			fds[i] = client_open(daemon);
+			client_request(fds[i], "POST", path, "", "{\"argv\":[\"x\"]}");
+		}
+		for (int i = 0; i < CLIENTS; i++) {
+			client_answer(fds[i], &answer);
+			assert_int_equal(answer.status, 201);
+			snprintf(command, 32, "%s", json_string_value(json_object_get(answer.json, "id")));
+			answer_finish(&answer);
+			close(fds[i]);
+		}
+	}
+}
+
 /* Of all sandboxes together. Those of one that is gone give way only when they have ended. */
 static void test_bounds_of_all(void **state)
 {
@@ -661,8 +685,7 @@ static void test_bounds_of_all(void **state)
 	daemon_start(&daemon, "boot", pool_of_one);
 	for (int i = 0; i < SANDBOXES; i++) {
 		create_sandbox(&daemon, "{}", ids[i]);
-		for (int j = 0; j < EACH; j++)
-			create_command(&daemon, ids[i], "{\"argv\":[\"x\"]}", command, NULL);
+		create_commands(&daemon, ids[i], EACH, command);
 	}
 	create_sandbox(&daemon, "{}", last);
 	expect_refusal_of(&daemon, "POST", last, "/commands", "{\"argv\":[\"x\"]}", 429, "exhausted",

@@ -3,6 +3,7 @@
 #include "tests/support/fail_alloc.h"
 #include "tests/unit/hostctl_journal_fixture.h"
 
+#include "host-ctl/journal_commands.h"
 #include "host-ctl/journal_private.h"
 #include "host-ctl/journal_sandboxes.h"
 #include <sched.h>
@@ -57,11 +58,11 @@ static void test_newer_one_is_refused_and_kept(void **state)
 	(void)state;
 	begin(journal, "a");
 	journal_close(journal);
-	execute("PRAGMA user_version=3");
-	refuse_open(-ENOTSUP, "the journal %s/journal.db is of a newer host-ctl (its version is 3, this one "
-			      "knows 2): start that "
+	execute("PRAGMA user_version=4");
+	refuse_open(-ENOTSUP, "the journal %s/journal.db is of a newer host-ctl (its version is 4, this one "
+			      "knows 3): start that "
 			      "one, or give another --state-dir");
-	execute("PRAGMA user_version=2");
+	execute("PRAGMA user_version=3");
 	journal = open_it();
 	assert_int_equal(begin(journal, "a"), JOURNAL_KEY_BEGUN);
 	journal_close(journal);
@@ -72,16 +73,21 @@ static void test_older_one_is_brought_up(void **state)
 {
 	struct journal *journal = open_it();
 	struct journal_sandbox row;
+	struct journal_command *commands;
 	struct error error;
 
 	(void)state;
 	begin(journal, "a");
 	journal_close(journal);
-	execute("DROP TABLE sandboxes; PRAGMA user_version=1");
-	journal = open_it();
-	assert_int_equal(begin(journal, "a"), JOURNAL_KEY_BEGUN);
-	assert_int_equal(journal_sandboxes_read(journal, &row, 1, &error), 0);
-	journal_close(journal);
+	execute("DROP TABLE commands; DROP TABLE sandboxes; PRAGMA user_version=1");
+	for (int version = 1; version <= 2; version++) {
+		journal = open_it();
+		assert_int_equal(begin(journal, "a"), JOURNAL_KEY_BEGUN);
+		assert_int_equal(journal_sandboxes_read(journal, &row, 1, &error), 0);
+		assert_int_equal(journal_commands_read(journal, 1, &commands, &error), 0);
+		journal_close(journal);
+		execute("DROP TABLE commands; PRAGMA user_version=2");
+	}
 	assert_int_equal(count_files("journal.db.damaged-"), 0);
 }
 

@@ -1,62 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sandboxes across the end of the daemon: taken back or removed, and never anything else. */
-#include "tests/unit/hostctl_sandboxes_fixture.h"
+#include "tests/unit/hostctl_recovery_fixture.h"
 
 #include "host-ctl/process.h"
 
 #include <sys/mman.h>
-
-enum { KILLS = 30, LOAD = 6 };
-
-static char *const pool_of_two[] = {"--pool", "2", NULL};
-
-static void kill_daemon(struct daemon *daemon)
-{
-	kill(daemon->pid, SIGKILL);
-	assert_int_equal(daemon_wait(daemon), 128 + SIGKILL);
-}
-
-static void restart(struct daemon *daemon)
-{
-	kill_daemon(daemon);
-	daemon_launch(daemon, "boot", pool_of_two, true);
-}
-
-/* The text of one field of a sandbox; static until the next call. */
-static const char *field(const struct daemon *daemon, const char *id, const char *name)
-{
-	static char text[4096];
-	struct answer answer;
-
-	call_sandbox(daemon, "GET", id, "", NULL, &answer);
-	assert_int_equal(answer.status, 200);
-	snprintf(text, sizeof text, "%s", member(&answer, name));
-	answer_finish(&answer);
-	return text;
-}
-
-static long pid_of_vm(const struct daemon *daemon, const char *vm)
-{
-	struct answer answer;
-	const json_t *one;
-	long pid = -1;
-	size_t i;
-
-	call(daemon, "GET", "/v1/pool", NULL, &answer);
-	json_array_foreach(json_object_get(answer.json, "vms"), i, one)
-	{
-		if (!strcmp(json_string_value(json_object_get(one, "id")), vm))
-			pid = (long)json_integer_value(json_object_get(one, "pid"));
-	}
-	answer_finish(&answer);
-	return pid;
-}
-
-static void vm_of(const struct daemon *daemon, const char *id, char vm[32])
-{
-	snprintf(vm, 32, "%s", field(daemon, id, "vm") + 1);
-	vm[strcspn(vm, "\"")] = '\0';
-}
 
 /* That it was is known for a while, or it is known no more. */
 static void expect_deleted(const struct daemon *daemon, const char *id)
@@ -308,90 +256,6 @@ static void test_ttl_goes_on(void **state)
 	daemon_stop(&daemon);
 }
 
-/* What is in the list, and how many of them hold a VM. */
-static unsigned int count_living(const struct daemon *daemon)
-{
-	struct answer answer;
-	const json_t *one;
-	unsigned int living = 0;
-	size_t i;
-
-	call(daemon, "GET", "/v1/sandboxes", NULL, &answer);
-	assert_int_equal(answer.status, 200);
-	json_array_foreach(json_object_get(answer.json, "sandboxes"), i, one)
-	{
-		const char *now = json_string_value(json_object_get(one, "state"));
-
-		assert_true(!strcmp(now, "ready") || !strcmp(now, "failed"));
-		living += !strcmp(now, "ready");
-	}
-	answer_finish(&answer);
-	return living;
-}
-
-static bool settled(const struct daemon *daemon)
-{
-	struct answer answer;
-	bool settled;
-
-	call(daemon, "GET", "/v1/sandboxes?state=resuming", NULL, &answer);
-	settled = json_array_size(json_object_get(answer.json, "sandboxes")) == 0;
-	answer_finish(&answer);
-	return settled;
-}
-
-/* Killed while sandboxes are made and deleted: each VM that is there is a sandbox's or the pool's. */
-static void test_kills_under_load(void **state)
-{
-	struct daemon daemon;
-	unsigned int taken = 0;
-
-	(void)state;
-	srand(3);
-	daemon_start(&daemon, "boot", pool_of_two);
-	for (int i = 0; i < KILLS; i++) {
-		int fds[LOAD];
-		unsigned int living;
-		char newest[64] = "";
-		struct answer answer;
-
-		for (int j = 0; j < LOAD; j++) {
-			fds[j] = client_open(&daemon);
-			client_request(fds[j], "POST", "/v1/sandboxes", "", "{}");
-		}
-		sleep_ms(rand() % 100);
-		kill_daemon(&daemon);
-		for (int j = 0; j < LOAD; j++) {
-			client_answer(fds[j], &answer);
-			if (answer.status == 201)
-				snprintf(newest, sizeof newest, "%s",
-					json_string_value(json_object_get(answer.json, "id")));
-			answer_finish(&answer);
-			close(fds[j]);
-		}
-		daemon_launch(&daemon, "boot", pool_of_two, true);
-		while (!settled(&daemon))
-			sleep_ms(POLL_MS);
-		/* Whoever was told of one finds it. */
-		if (newest[0])
-			assert_string_equal(field(&daemon, newest, "state"), "\"ready\"");
-		living = count_living(&daemon);
-		taken += living;
-		await_pool(&daemon, "warm", 2);
-		assert_int_equal(count_entries(daemon.cgroups, "vm-"), living + 2);
-		call(&daemon, "GET", "/v1/sandboxes", NULL, &answer);
-		for (size_t j = 0; j < json_array_size(json_object_get(answer.json, "sandboxes")); j++)
-			delete_sandbox(&daemon,
-				json_string_value(json_object_get(
-					json_array_get(json_object_get(answer.json, "sandboxes"), j), "id")));
-		answer_finish(&answer);
-	}
-	print_message("%u sandboxes taken back in %d kills\n", taken, KILLS);
-	assert_true(taken > 0);
-	assert_int_equal(count_living(&daemon), 0);
-	daemon_stop(&daemon);
-}
-
 static void test_a_process_is_known_by_its_start(void **state)
 {
 	uint64_t first, again;
@@ -459,7 +323,6 @@ int main(void)
 		cmocka_unit_test(test_template_of_one_taken_back),
 		cmocka_unit_test(test_damaged_template_of_one_taken_back),
 		cmocka_unit_test(test_ttl_goes_on),
-		cmocka_unit_test(test_kills_under_load),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Daemons that are killed and started again, and what they know of their sandboxes. */
+#ifndef TESTS_UNIT_HOSTCTL_RECOVERY_FIXTURE_H
+#define TESTS_UNIT_HOSTCTL_RECOVERY_FIXTURE_H
+
+#include "tests/unit/hostctl_attach_fixture.h"
+
+static char *const pool_of_two[] = {"--pool", "2", NULL};
+
+static inline void kill_daemon(struct daemon *daemon)
+{
+	kill(daemon->pid, SIGKILL);
+	assert_int_equal(daemon_wait(daemon), 128 + SIGKILL);
+}
+
+static inline void restart(struct daemon *daemon)
+{
+	kill_daemon(daemon);
+	daemon_launch(daemon, "boot", pool_of_two, true);
+}
+
+/* The text of one field of a sandbox; static until the next call. */
+static inline const char *field(const struct daemon *daemon, const char *id, const char *name)
+{
+	static char text[4096];
+	struct answer answer;
+
+	call_sandbox(daemon, "GET", id, "", NULL, &answer);
+	assert_int_equal(answer.status, 200);
+	snprintf(text, sizeof text, "%s", member(&answer, name));
+	answer_finish(&answer);
+	return text;
+}
+
+static inline long pid_of_vm(const struct daemon *daemon, const char *vm)
+{
+	struct answer answer;
+	const json_t *one;
+	long pid = -1;
+	size_t i;
+
+	call(daemon, "GET", "/v1/pool", NULL, &answer);
+	json_array_foreach(json_object_get(answer.json, "vms"), i, one)
+	{
+		if (!strcmp(json_string_value(json_object_get(one, "id")), vm))
+			pid = (long)json_integer_value(json_object_get(one, "pid"));
+	}
+	answer_finish(&answer);
+	return pid;
+}
+
+static inline void vm_of(const struct daemon *daemon, const char *id, char vm[32])
+{
+	snprintf(vm, 32, "%.31s", field(daemon, id, "vm") + 1);
+	vm[strcspn(vm, "\"")] = '\0';
+}
+
+#endif
