@@ -1,5 +1,5 @@
 # host-ctl: the daemon and its clients, one dynamic executable.
-HOST_CTL_SRCS := $(wildcard host-ctl/*.c)
+HOST_CTL_SRCS := $(wildcard host-ctl/*.c host-ctl/*/*.c)
 LINT_SRCS += $(HOST_CTL_SRCS)
 
 HOST_CTL := $(BUILD)/host-ctl/host-ctl

@@ -11,7 +11,7 @@ CHECK_NEEDS += $(BUILD)/bench/first_byte $(BUILD)/bench/load $(BENCH_IMAGE)
 FIRST_BYTE := $(BUILD)/bench/first_byte
 READY_TIME := $(BUILD)/bench/ready_time
 LINT_SRCS += tests/bench/first_byte.c tests/bench/ready_time.c
-$(FIRST_BYTE) $(READY_TIME): $(BUILD)/bench/%: $(BUILD)/host/tests/bench/%.o $(BUILD)/host/host-ctl/client.o \
+$(FIRST_BYTE) $(READY_TIME): $(BUILD)/bench/%: $(BUILD)/host/tests/bench/%.o $(BUILD)/host/host-ctl/cli/client.o \
 		$(COMMON_SRCS:%.c=$(BUILD)/host/%.o)
 	@mkdir -p $(@D)
 	@echo "  LD $@"

@@ -8,7 +8,7 @@
  * seconds since 1970, as bash's EPOCHREALTIME, at which that answer was there. Exit status 1 when it did not
  * come within READY_LIMIT_MS.
  */
-#include "host-ctl/client.h"
+#include "host-ctl/cli/client.h"
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 /* Clients that hold connections: slow, idle, half-closed, deaf, and too many of one user. */
 #include "tests/unit/hostctl_stream_fixture.h"
 
-#include "host-ctl/http_connections.h"
+#include "host-ctl/http/http_connections.h"
 #include <sys/resource.h>
 
 enum {

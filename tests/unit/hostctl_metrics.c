@@ -2,7 +2,7 @@
 /* What the daemon counts: labels, histograms, quantiles, and the text and JSON of them. */
 #include "tests/support/unit.h"
 
-#include "host-ctl/metrics.h"
+#include "host-ctl/support/metrics.h"
 #include <stdlib.h>
 #include <string.h>
 

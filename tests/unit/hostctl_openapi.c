@@ -4,7 +4,7 @@
 #include "tests/support/unit.h"
 
 #include "common/version.h"
-#include "host-ctl/api.h"
+#include "host-ctl/api/api.h"
 #include <stdio.h>
 #include <string.h>
 

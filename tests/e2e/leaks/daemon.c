@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "host-ctl/command.h"
+#include "host-ctl/sandbox/command.h"
 #include "tests/e2e/leaks/leak.h"
 #include <stdio.h>
 #include <sys/stat.h>
