@@ -12,7 +12,6 @@
 #include "host-ctl/api/api_stream.h"
 #include "host-ctl/http/http_body.h"
 #include "host-ctl/run/run_output.h"
-#include "host-ctl/serve/serve_options.h"
 #include "host-ctl/support/text.h"
 
 #include <errno.h>
@@ -82,8 +81,8 @@ static int get_memory(json_t *body, uint64_t *bytes, struct error *error)
 
 	if (!json_object_get(body, "mem"))
 		return 0;
-	if (text && !parse_size(text, SERVE_MEMORY_MIN, SERVE_MEMORY_MAX, bytes) &&
-		*bytes % SERVE_MEMORY_UNIT == 0)
+	if (text && !parse_size(text, TEMPLATE_MEMORY_MIN, TEMPLATE_MEMORY_MAX, bytes) &&
+		*bytes % TEMPLATE_MEMORY_UNIT == 0)
 		return 0;
 	return error_set(
 		error, ERROR_INVALID, "mem is not a size from 32M to 511G in whole MiB, as a string");
@@ -107,11 +106,11 @@ static int get_order(struct build *build, struct templates_request *order, struc
 	static const char *const fields[] = {"name", "image", "mem", "cpus", "run", NULL};
 
 	build->body = http_body_parse(build->request, fields, error);
-	if (!build->body || http_body_name(build->body, "name", &order->name, error) ||
+	if (!build->body || template_name_read(build->body, "name", &order->name, error) ||
 		get_image(build->body, &order->image, error) ||
 		get_memory(build->body, &order->memory_bytes, error) ||
 		(json_object_get(build->body, "cpus") &&
-			http_body_number(build->body, "cpus", 1, SERVE_CPUS_MAX, &order->cpus, error)) ||
+			http_body_number(build->body, "cpus", 1, TEMPLATE_CPUS_MAX, &order->cpus, error)) ||
 		get_commands(build, &order->count, error))
 		return -1;
 	order->commands = build->commands;

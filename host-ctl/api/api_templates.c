@@ -76,7 +76,8 @@ void api_pool_put(struct api *api, struct http_request *request)
 	unsigned int target = 0;
 
 	if (body &&
-		(!json_object_get(body, "template") || !http_body_name(body, "template", &name, &error)) &&
+		(!json_object_get(body, "template") ||
+			!template_name_read(body, "template", &name, &error)) &&
 		!http_body_number(body, "target", 0, POOL_TARGET_MAX, &target, &error))
 		pool = templates_set_target(api->templates, name, target, &error);
 	json_decref(body);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "host-ctl/http/http_body.h"
-#include "host-ctl/pool/template.h"
 
 #include <string.h>
 
@@ -63,19 +62,6 @@ json_t *http_body_load(const char *text, size_t length, const char *const *field
 json_t *http_body_parse(const struct http_request *request, const char *const *fields, struct error *error)
 {
 	return http_body_load(request->body, request->body_length, fields, error);
-}
-
-int http_body_name(json_t *body, const char *field, const char **name, struct error *error)
-{
-	json_t *value = json_object_get(body, field);
-
-	*name = json_string_value(value);
-	if (!value)
-		return error_set(error, ERROR_INVALID, "%s is missing: give the name of a template", field);
-	if (!*name)
-		return error_set(
-			error, ERROR_INVALID, "%s is not a string: give the name of a template", field);
-	return template_name_check(*name, field, error);
 }
 
 int http_body_number(json_t *body, const char *field, uint64_t minimum, uint64_t maximum,

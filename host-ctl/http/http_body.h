@@ -11,8 +11,6 @@ int http_body_check_fields(json_t *body, const char *const *fields, struct error
  * key that is there twice and a NUL in a string are refused. */
 json_t *http_body_load(const char *text, size_t length, const char *const *fields, struct error *error);
 json_t *http_body_parse(const struct http_request *request, const char *const *fields, struct error *error);
-/* The name of a template; it lives in the body. */
-int http_body_name(json_t *body, const char *field, const char **name, struct error *error);
 int http_body_number(json_t *body, const char *field, uint64_t minimum, uint64_t maximum,
 	unsigned int *number, struct error *error);
 

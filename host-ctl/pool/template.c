@@ -50,6 +50,19 @@ int template_name_check(const char *name, const char *what, struct error *error)
 	return 0;
 }
 
+int template_name_read(json_t *body, const char *field, const char **name, struct error *error)
+{
+	json_t *value = json_object_get(body, field);
+
+	*name = json_string_value(value);
+	if (!value)
+		return error_set(error, ERROR_INVALID, "%s is missing: give the name of a template", field);
+	if (!*name)
+		return error_set(
+			error, ERROR_INVALID, "%s is not a string: give the name of a template", field);
+	return template_name_check(*name, field, error);
+}
+
 struct template *template_take(struct template *template)
 {
 	template->references++;

@@ -22,12 +22,17 @@
 #include <stdbool.h>
 
 enum {
+	TEMPLATE_CPUS_MAX = 8, /* vCPUs that the vmm gives a VM */
+	/* what our own kernel and images are tested with: tests/e2e/small */
+	TEMPLATE_MEMORY_MIN = 32 * 1024 * 1024,
+	TEMPLATE_MEMORY_UNIT = 1024 * 1024,
 	TEMPLATE_NAME_MAX = 64, /* NUL included */
 	TEMPLATE_FORMAT = 1,	/* of template.json */
 	TEMPLATE_CID = 3,	/* a clone keeps the vsock address of its template */
 	TEMPLATE_JSON_MAX = 1024 * 1024,
 	TEMPLATE_FD_PATH = 32,
 };
+#define TEMPLATE_MEMORY_MAX (UINT64_C(511) << 30) /* as the vmm */
 #define TEMPLATE_BASE "base"
 
 struct template
@@ -49,6 +54,8 @@ struct template
 bool template_name_is_valid(const char *name);
 /* The same, in words: 0, or -1 with *error set, ERROR_INVALID. what: the field or so that has the name. */
 int template_name_check(const char *name, const char *what, struct error *error);
+/* That of a body's field; *name lives in the body. Returns as template_name_check. */
+int template_name_read(json_t *body, const char *field, const char **name, struct error *error);
 
 /* Another with each build, for "generation" of a template's description. NULL without memory. */
 json_t *template_new_generation(void);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "host-ctl/pool/template_check.h"
 #include "host-ctl/pool/template.h"
-#include "host-ctl/serve/serve_options.h"
 
 #include <errno.h>
 #include <stdbool.h>
@@ -23,10 +22,10 @@ static const char *check_inputs(const json_t *inputs)
 		     *image = json_object_get(inputs, "image");
 	const char *path = json_string_value(json_object_get(image, "path"));
 
-	if (!is_within(json_object_get(inputs, "cpus"), 1, SERVE_CPUS_MAX))
+	if (!is_within(json_object_get(inputs, "cpus"), 1, TEMPLATE_CPUS_MAX))
 		return "cpus in its template.json is not a whole number from 1 to 8: build it again";
-	if (!is_within(memory, SERVE_MEMORY_MIN, (json_int_t)SERVE_MEMORY_MAX) ||
-		json_integer_value(memory) % SERVE_MEMORY_UNIT)
+	if (!is_within(memory, TEMPLATE_MEMORY_MIN, (json_int_t)TEMPLATE_MEMORY_MAX) ||
+		json_integer_value(memory) % TEMPLATE_MEMORY_UNIT)
 		return "memory_bytes in its template.json is not from 32M to 511G in whole MiB: build it "
 		       "again";
 	if (!path || path[0] != '/' || !json_is_integer(json_object_get(image, "bytes")) ||

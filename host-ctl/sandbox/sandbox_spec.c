@@ -37,7 +37,7 @@ static int parse_template(struct sandbox_spec *spec, json_t *body, struct error 
 {
 	const char *name;
 
-	if (http_body_name(body, "template", &name, error))
+	if (template_name_read(body, "template", &name, error))
 		return -1;
 	memcpy(spec->template, name, strlen(name) + 1);
 	return 0;

@@ -262,15 +262,15 @@ static int set_limits(struct serve_options *options, const char *value, char *er
 static int set_memory(struct serve_options *options, const char *value, char *error)
 {
 	options->memory = value;
-	if (!parse_size(value, SERVE_MEMORY_MIN, SERVE_MEMORY_MAX, &options->memory_bytes) &&
-		options->memory_bytes % SERVE_MEMORY_UNIT == 0)
+	if (!parse_size(value, TEMPLATE_MEMORY_MIN, TEMPLATE_MEMORY_MAX, &options->memory_bytes) &&
+		options->memory_bytes % TEMPLATE_MEMORY_UNIT == 0)
 		return 0;
 	return bad_number(OPTION_MEM, value, "a size from 32M to 511G in whole MiB", error);
 }
 
 static int set_reserve(struct serve_options *options, const char *value, char *error)
 {
-	if (!parse_size(value, 0, SERVE_MEMORY_MAX, &options->reserve_bytes))
+	if (!parse_size(value, 0, TEMPLATE_MEMORY_MAX, &options->reserve_bytes))
 		return 0;
 	return bad_number(OPTION_RESERVE, value, "a size of at most 511G", error);
 }
@@ -308,7 +308,7 @@ static int set_value(struct serve_options *options, enum option option, const ch
 	case OPTION_MEM:
 		return set_memory(options, value, error);
 	case OPTION_CPUS:
-		return set_unsigned(option, value, 1, SERVE_CPUS_MAX, &options->cpus, error);
+		return set_unsigned(option, value, 1, TEMPLATE_CPUS_MAX, &options->cpus, error);
 	case OPTION_UID_BASE:
 		return set_unsigned(option, value, 1, INT_MAX, &options->uid_base, error);
 	case OPTION_BOOT_TIMEOUT:

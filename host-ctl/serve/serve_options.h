@@ -17,17 +17,12 @@ enum {
 	SERVE_REHEARSALS_DEFAULT = 1,
 	SERVE_REHEARSALS_MAX = 8,
 	SERVE_STANDBY_DEFAULT = 2,
-	SERVE_CPUS_MAX = 8, /* vCPUs that the vmm gives a VM */
 	SERVE_VMS_DEFAULT = 128,
 	SERVE_UID_BASE_DEFAULT = 700000,
-	/* what our own kernel and images are tested with: tests/e2e/small */
-	SERVE_MEMORY_MIN = 32 * 1024 * 1024,
-	SERVE_MEMORY_UNIT = 1024 * 1024,
 	SERVE_KEEP_MS = 10 * 60 * 1000, /* of sandboxes that are gone */
 	SERVE_ERROR_MAX = 1280,
 };
 #define SERVE_MEMORY_DEFAULT "128M"
-#define SERVE_MEMORY_MAX (UINT64_C(511) << 30) /* as the vmm */
 #define SERVE_RUNTIME_DEFAULT "/run/tinderbox"
 #define SERVE_STATE_DEFAULT "/var/lib/tinderbox"
 #define SERVE_LIBRARY "/usr/lib/tinderbox"
