@@ -152,10 +152,14 @@ json_t *sandboxes_to_json(const struct sandboxes *sandboxes, const struct sandbo
 	return json_pack("{s:o}", "sandboxes", list);
 }
 
+_Static_assert((int)SANDBOX_STATE_COUNT <= (int)METRICS_STATES_MAX, "each state has a gauge");
+
 void sandboxes_read_gauges(const struct sandboxes *sandboxes, struct metrics_gauges *gauges)
 {
+	for (int state = 0; state < SANDBOX_STATE_COUNT; state++)
+		gauges->sandboxes[state].state = sandbox_state_name(state);
 	for (struct sandbox *sandbox = sandboxes->first; sandbox; sandbox = sandbox->next) {
-		gauges->sandboxes[sandbox->state]++;
+		gauges->sandboxes[sandbox->state].count++;
 		gauges->commands += sandbox->running;
 	}
 }

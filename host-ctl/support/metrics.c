@@ -165,9 +165,9 @@ static void write_gauges(const struct metrics_gauges *gauges, FILE *out)
 	write_head("tinderbox_queue_length", "Runs that wait for a VM.", "gauge", out);
 	fprintf(out, "tinderbox_queue_length %u\n", gauges->queued);
 	write_head("tinderbox_sandboxes", "Sandboxes that are known, by state.", "gauge", out);
-	for (int i = 0; i < SANDBOX_STATE_COUNT; i++)
-		fprintf(out, "tinderbox_sandboxes{state=\"%s\"} %u\n", sandbox_state_name(i),
-			gauges->sandboxes[i]);
+	for (int i = 0; i < METRICS_STATES_MAX && gauges->sandboxes[i].state; i++)
+		fprintf(out, "tinderbox_sandboxes{state=\"%s\"} %u\n", gauges->sandboxes[i].state,
+			gauges->sandboxes[i].count);
 	write_head("tinderbox_commands_running", "Commands that run in sandboxes.", "gauge", out);
 	fprintf(out, "tinderbox_commands_running %u\n", gauges->commands);
 	write_head("tinderbox_events_readers", "Clients that follow the events.", "gauge", out);

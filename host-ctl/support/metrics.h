@@ -3,7 +3,6 @@
 #ifndef HOST_CTL_METRICS_H
 #define HOST_CTL_METRICS_H
 
-#include "host-ctl/sandbox/sandbox_state.h"
 #include "host-ctl/support/error.h"
 #include <stdint.h>
 #include <stdio.h>
@@ -25,6 +24,7 @@ enum metrics_start { METRICS_CLONE, METRICS_BOOT, METRICS_START_COUNT };
 enum {
 	METRICS_BUCKETS = 17,
 	METRICS_POOLS_MAX = 16, /* and so of different values of the label `template` */
+	METRICS_STATES_MAX = 16,
 	METRICS_LABEL_MAX = 64, /* NUL included */
 };
 
@@ -56,7 +56,11 @@ struct metrics {
 /* Present state, read at the time of the request. */
 struct metrics_gauges {
 	unsigned int target, warm, starting, busy, ending, queued;
-	unsigned int sandboxes[SANDBOX_STATE_COUNT];
+	/* How many sandboxes are in which state; those without a name are none. */
+	struct {
+		const char *state;
+		unsigned int count;
+	} sandboxes[METRICS_STATES_MAX];
 	unsigned int commands;	/* that run */
 	unsigned int listeners; /* of the events */
 };

@@ -9,7 +9,7 @@
 static char *write_all(const struct metrics *metrics)
 {
 	const struct metrics_gauges gauges = {
-		.warm = 3, .sandboxes[SANDBOX_STOPPED] = 4, .commands = 5, .listeners = 6};
+		.warm = 3, .sandboxes = {{"ready", 0}, {"stopped", 4}}, .commands = 5, .listeners = 6};
 	char *text = NULL;
 	size_t length = 0;
 	FILE *out = open_memstream(&text, &length);
