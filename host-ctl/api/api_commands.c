@@ -50,9 +50,10 @@ struct command *api_create_command(
 	return command;
 }
 
+/* No body and no error: there was no memory for the body. */
 static void reply(struct http_request *request, unsigned int status, json_t *body, const struct error *error)
 {
-	if (body)
+	if (body || error->kind == ERROR_NONE)
 		http_reply_json(request, status, body);
 	else
 		http_reply_error(request, error);
@@ -70,9 +71,12 @@ static void created(struct command *command, const struct error *error)
 	struct http_request *request = command->creator;
 
 	command_drop(command);
-	reply(request, 201, error ? NULL : token_to_json(command), error);
-	if (error)
-		command_destroy(command);
+	if (!error) {
+		http_reply_json(request, 201, token_to_json(command));
+		return;
+	}
+	http_reply_error(request, error);
+	command_destroy(command);
 }
 
 /* Nobody was told of it. */
@@ -88,7 +92,7 @@ static void creator_left(void *context)
 
 void api_commands_post(struct api *api, struct http_request *request)
 {
-	struct error error;
+	struct error error = {.kind = ERROR_NONE};
 	struct command *command = api_create_command(api, request, "keep", &error);
 
 	if (!command) {
@@ -106,7 +110,7 @@ void api_commands_post(struct api *api, struct http_request *request)
 
 void api_commands_get(struct api *api, struct http_request *request)
 {
-	struct error error;
+	struct error error = {.kind = ERROR_NONE};
 	struct sandbox *sandbox = api_find_sandbox(api, request, &error);
 
 	reply(request, 200, sandbox ? commands_to_json(sandbox) : NULL, &error);
@@ -114,7 +118,7 @@ void api_commands_get(struct api *api, struct http_request *request)
 
 void api_command_get(struct api *api, struct http_request *request)
 {
-	struct error error;
+	struct error error = {.kind = ERROR_NONE};
 	struct command *command = api_find_command(api, request, &error);
 
 	reply(request, 200, command ? command_to_json(command) : NULL, &error);
@@ -122,7 +126,7 @@ void api_command_get(struct api *api, struct http_request *request)
 
 void api_command_delete(struct api *api, struct http_request *request)
 {
-	struct error error;
+	struct error error = {.kind = ERROR_NONE};
 	struct command *command = api_find_command(api, request, &error);
 	json_t *body = NULL;
 
@@ -140,7 +144,7 @@ void api_command_delete(struct api *api, struct http_request *request)
 /* One more attachment; the token before it is good no more. */
 void api_command_token(struct api *api, struct http_request *request)
 {
-	struct error error;
+	struct error error = {.kind = ERROR_NONE};
 	struct command *command = api_find_command(api, request, &error);
 	json_t *body = NULL;
 
@@ -179,7 +183,7 @@ static void tell_and_reply(
 
 void api_command_kill(struct api *api, struct http_request *request)
 {
-	struct error error;
+	struct error error = {.kind = ERROR_NONE};
 	struct command *command = api_find_command(api, request, &error);
 
 	/* One that has ended is as it was to be. */
@@ -191,7 +195,7 @@ void api_command_kill(struct api *api, struct http_request *request)
 void api_command_signal(struct api *api, struct http_request *request)
 {
 	static const char *const fields[] = {"signal", NULL};
-	struct error error;
+	struct error error = {.kind = ERROR_NONE};
 	struct command *command = api_find_command(api, request, &error);
 	json_t *body = command ? http_body_parse(request, fields, &error) : NULL;
 	unsigned int number = 0;
@@ -266,7 +270,7 @@ static int send_input(struct command *command, const json_t *body, struct error 
 void api_command_stdin(struct api *api, struct http_request *request)
 {
 	static const char *const fields[] = {"data", "data_b64", "eof", NULL};
-	struct error error;
+	struct error error = {.kind = ERROR_NONE};
 	struct command *command = api_find_command(api, request, &error);
 	json_t *body = command ? http_body_parse(request, fields, &error) : NULL, *answer = NULL;
 

@@ -11,9 +11,10 @@ static const char *name_of(const struct http_request *request)
 	return request->path + strlen("/v1/templates/");
 }
 
+/* No body and no error: there was no memory for the body. */
 static void reply(struct http_request *request, json_t *body, const struct error *error)
 {
-	if (body)
+	if (body || error->kind == ERROR_NONE)
 		http_reply_json(request, 200, body);
 	else
 		http_reply_error(request, error);
@@ -21,7 +22,7 @@ static void reply(struct http_request *request, json_t *body, const struct error
 
 void api_templates_get(struct api *api, struct http_request *request)
 {
-	struct error error;
+	struct error error = {.kind = ERROR_NONE};
 	json_t *body = templates_to_json(api->templates, &error);
 
 	reply(request, body, &error);
@@ -29,7 +30,7 @@ void api_templates_get(struct api *api, struct http_request *request)
 
 void api_template_get(struct api *api, struct http_request *request)
 {
-	struct error error;
+	struct error error = {.kind = ERROR_NONE};
 	json_t *body = template_to_json(api->templates, name_of(request), &error);
 
 	reply(request, body, &error);
@@ -38,7 +39,7 @@ void api_template_get(struct api *api, struct http_request *request)
 void api_template_delete(struct api *api, struct http_request *request)
 {
 	const char *name = name_of(request);
-	struct error error;
+	struct error error = {.kind = ERROR_NONE};
 	json_t *body = NULL;
 
 	error_set(&error, ERROR_NOT_FOUND, "there is no template %.64s", name);
@@ -55,7 +56,7 @@ void api_pools_get(struct api *api, struct http_request *request)
 void api_pool_get(struct api *api, struct http_request *request)
 {
 	static const char *const parameters[] = {"template", NULL};
-	struct error error;
+	struct error error = {.kind = ERROR_NONE};
 	struct pool *pool = NULL;
 	const char *name = TEMPLATE_BASE;
 
@@ -69,7 +70,7 @@ void api_pool_get(struct api *api, struct http_request *request)
 void api_pool_put(struct api *api, struct http_request *request)
 {
 	static const char *const fields[] = {"template", "target", NULL};
-	struct error error;
+	struct error error = {.kind = ERROR_NONE};
 	json_t *body = http_body_parse(request, fields, &error);
 	const char *name = TEMPLATE_BASE;
 	struct pool *pool = NULL;
