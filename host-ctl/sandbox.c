@@ -308,10 +308,19 @@ static void give_up(struct sandbox *sandbox, const char *reason)
 	sandbox_stop(sandbox, reason);
 }
 
+/* Of one that is being deleted. */
+static void end_deleted(struct sandbox *sandbox)
+{
+	if (sandbox->vm)
+		vm_end(sandbox->vm, "its sandbox was deleted");
+	else
+		sandbox_move(sandbox, SANDBOX_GONE, NULL);
+}
+
 void sandbox_recorded(struct sandbox *sandbox, const struct error *error)
 {
-	if (sandbox->state == SANDBOX_DELETING && sandbox->vm)
-		vm_end(sandbox->vm, "its sandbox was deleted");
+	if (sandbox->state == SANDBOX_DELETING)
+		end_deleted(sandbox);
 	if (sandbox->state == SANDBOX_STOPPING)
 		sandbox_stop_recorded(sandbox, error);
 	if (sandbox->state != SANDBOX_CREATING && sandbox->state != SANDBOX_STARTING)
@@ -422,10 +431,9 @@ static void delete (struct sandbox *sandbox, const char *reason)
 	}
 	fd_close(&sandbox->stream);
 	sandbox_move(sandbox, SANDBOX_DELETING, reason);
-	if (!sandbox->vm)
-		sandbox_move(sandbox, SANDBOX_GONE, NULL);
-	else if (!sandbox->writing)
-		vm_end(sandbox->vm, "its sandbox was deleted");
+	/* One of which there is a row is not told to be gone before that says so. */
+	if (!sandbox->writing)
+		end_deleted(sandbox);
 }
 
 int sandbox_ask(struct sandbox *sandbox, enum sandbox_verb verb, const char *reason, struct error *error)
