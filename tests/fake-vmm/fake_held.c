@@ -55,7 +55,7 @@ void fake_hold(struct fake *fake, bool has_input)
 	struct fake_held *held = calloc(1, sizeof *held);
 
 	if (!held)
-		fake_fail("memory");
+		exit(VMM_END_SETUP);
 	held->bytes[0] = malloc(2 * (size_t)AGENT_OUTPUT_BUFFER);
 	if (!held->bytes[0])
 		fake_fail("memory");

@@ -152,7 +152,8 @@ static void test_guests_that_misbehave(void **state)
 			"its guest broke the agent protocol: STARTED of another session"},
 		{"{\"argv\":[\"panic\"]}", "guest_lost", NULL,
 			"its VM ended: the guest's kernel panicked: pvpanic"},
-		{"{\"argv\":[\"die\",\"5\"]}", "guest_lost", NULL, "its VM ended: the guest's processor gave up"},
+		{"{\"argv\":[\"die\",\"5\"]}", "guest_lost", NULL,
+			"its VM ended: the guest's processor gave up"},
 		/* A guest that answers nothing at all; at its deadline, the host ends it. */
 		{"{\"argv\":[\"bad-hang\"],\"timeout_ms\":1}", NULL, NULL,
 			"its agent did not end a command that was killed"},
