@@ -44,7 +44,7 @@ $(eval $(call rules_for,host,$(CC),$(HOST_CFLAGS)))
 $(eval $(call rules_for,san,$(CC),$(SAN_CFLAGS)))
 
 FRAGMENTS := $(wildcard common/common.mk vmm/vmm.mk guest-init/guest-init.mk host-ctl/host-ctl.mk \
-	kernel-config/kernel.mk rootfs/rootfs.mk tests/lab/lab.mk tests/lint/lint.mk tests/machine/machine.mk tests/e2e/e2e.mk tests/bench/bench.mk tests/demo/demo.mk tests/fuzz/fuzz.mk tests/tests.mk)
+	kernel-config/kernel.mk rootfs/rootfs.mk tests/lab/lab.mk tests/lint/lint.mk tests/machine/machine.mk tests/e2e/e2e.mk tests/bench/bench.mk tests/demo/demo.mk tests/fuzz/fuzz.mk tests/python/python.mk tests/tests.mk)
 include $(FRAGMENTS)
 
 .PHONY: all help deps clean

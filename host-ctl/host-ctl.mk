@@ -1,5 +1,5 @@
 # host-ctl: the daemon and its clients, one dynamic executable.
-HOST_CTL_SRCS := $(wildcard host-ctl/*.c)
+HOST_CTL_SRCS := $(wildcard host-ctl/*.c host-ctl/*/*.c)
 LINT_SRCS += $(HOST_CTL_SRCS)
 
 HOST_CTL := $(BUILD)/host-ctl/host-ctl
@@ -23,5 +23,5 @@ $(FAKE_VMM): $(patsubst %.c,$(BUILD)/host/%.o,$(FAKE_VMM_SRCS) $(COMMON_SRCS))
 	@mkdir -p $(@D)
 	@echo "  LD $@"
 	@$(CC) -static -o $@ $^
-$(patsubst %,$(BUILD)/san/tests/unit/hostctl_%,build commands commands_attach commands_ends events hostile http keyed keyed_ends pool recovery recovery_commands recovery_kills sandboxes sandboxes_bounds sandboxes_stop serve serve_check stream template_states templates vm vm_owned): | $(FAKE_VMM)
+$(patsubst %.c,$(BUILD)/san/%,$(wildcard tests/unit/hostctl_*.c)): | $(FAKE_VMM)
 $(BUILD)/san/tests/unit/hostctl_serve_check: | $(BUILD)/vmm/vmm

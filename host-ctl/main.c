@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* host-ctl: one program; `serve` is the daemon, the other verbs are its clients. */
-#include "host-ctl/cli.h"
-#include "host-ctl/serve.h"
-#include "host-ctl/verbs.h"
+#include "host-ctl/cli/cli.h"
+#include "host-ctl/cli/verbs.h"
+#include "host-ctl/serve/serve.h"
 #include <fcntl.h>
 #include <string.h>
 #include <unistd.h>

@@ -20,6 +20,8 @@ UNIT_WRAP := -Wl,--wrap=malloc,--wrap=calloc,--wrap=fdatasync
 # its KVM is its own
 SMP_WRAP := -Wl,--wrap=ioctl,--wrap=pthread_create
 $(BUILD)/san/tests/unit/vmm_smp: UNIT_WRAP += $(SMP_WRAP)
+# the clock of its wall is set
+$(BUILD)/san/tests/unit/hostctl_clock: UNIT_WRAP += -Wl,--wrap=clock_gettime
 
 # test files are named module_what.c: common_frame.c, vmm_virtq.c, guest_session.c, hostctl_api.c
 unit_module = $(firstword $(subst _, ,$(notdir $(1))))

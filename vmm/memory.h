@@ -32,7 +32,7 @@ struct guest_region {
 struct guest_memory {
 	struct guest_region regions[GUEST_REGIONS_MAX]; /* ascending, not overlapping */
 	unsigned count;
-	bool of_file; /* private mappings of a file (snapshot_memory_map) */
+	bool of_file; /* private mappings of a file, but for its holes (snapshot_memory_map) */
 };
 
 /*

@@ -189,18 +189,68 @@ int snapshot_memory_check(int fd, const struct snapshot_memory *what, uint64_t s
 	return r < 0 || is_sealed(fd) ? r : check_sum(fd, what, why);
 }
 
-int snapshot_memory_map(struct guest_memory *memory, int fd)
+/* What is looked at as one: data, or a hole. A power of two. */
+static uint64_t block_of(const struct guest_memory *memory)
 {
-	off_t base = 0;
+	uint64_t block = SNAPSHOT_BLOCK_MIN;
 
-	memory->of_file = true;
-	for (unsigned i = 0; i < memory->count; i++) {
-		const struct guest_region *region = &memory->regions[i];
+	while (guest_memory_size(memory) / block > SNAPSHOT_BLOCKS_MAX)
+		block *= 2;
+	return block;
+}
 
-		if (mmap(region->host, region->size, PROT_READ | PROT_WRITE,
-			    MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, fd, base) == MAP_FAILED)
+/* Bytes of whole blocks without data that begin at `from`, which is before `end`; 0 or more, or -errno. */
+static int64_t hole_at(int fd, uint64_t from, uint64_t end, uint64_t block)
+{
+	off_t data = lseek(fd, (off_t)from, SEEK_DATA);
+
+	if (data < 0 && errno != ENXIO)
+		return -errno;
+	if (data < 0 || (uint64_t)data >= end)
+		return (int64_t)(end - from);
+	return (int64_t)(((uint64_t)data - from) & ~(block - 1));
+}
+
+/* base: where the region begins in the file. */
+static int map_region(const struct guest_region *region, int fd, uint64_t base, uint64_t block)
+{
+	uint64_t at = 0, data = 0;
+
+	while (at < region->size) {
+		uint64_t left = region->size - at;
+		int64_t hole = hole_at(fd, base + at, base + region->size, block);
+
+		if (hole < 0)
+			return (int)hole;
+		if (hole == 0) {
+			at += left < block ? left : block;
+			if (at < region->size)
+				continue;
+		}
+		/* What is before the hole, or before the end. */
+		if (at > data && mmap(region->host + data, at - data, PROT_READ | PROT_WRITE,
+					 MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, fd,
+					 (off_t)(base + data)) == MAP_FAILED)
 			return -errno;
-		base += (off_t)region->size;
+		at += (uint64_t)hole;
+		data = at;
 	}
 	return 0;
+}
+
+int snapshot_memory_map(struct guest_memory *memory, int fd)
+{
+	uint64_t base = 0;
+	int r = 0;
+
+	memory->of_file = true;
+	for (unsigned i = 0; i < memory->count && r == 0; i++) {
+		const struct guest_region *region = &memory->regions[i];
+
+		/* A kernel without huge pages refuses, and needs none of it. */
+		madvise(region->host, region->size, MADV_NOHUGEPAGE);
+		r = map_region(region, fd, base, block_of(memory));
+		base += region->size;
+	}
+	return r;
 }

@@ -14,7 +14,11 @@
 #include "vmm/memory.h"
 #include "vmm/snapshot.h"
 
-enum { SNAPSHOT_PAGE = 4096 };
+enum {
+	SNAPSHOT_PAGE = 4096,
+	SNAPSHOT_BLOCK_MIN = 1024 * 1024, /* see snapshot_memory_map */
+	SNAPSHOT_BLOCKS_MAX = 128,	  /* and so of its mappings */
+};
 
 /*
  * Writes all of memory to fd, an empty regular file. Sets *written to the bytes that are no holes. 0, or
@@ -29,7 +33,12 @@ int snapshot_memory_save(
  */
 int snapshot_memory_check(int fd, const struct snapshot_memory *what, uint64_t size, char *why);
 
-/* Puts the file in place of all of memory's regions. 0 or -errno of mmap. */
+/*
+ * Puts the file in place of all of memory's regions, which are untouched since guest_memory_init. Where whole
+ * blocks of it (SNAPSHOT_BLOCK_MIN bytes, or in a large guest more) are a hole, they stay anonymous: a page
+ * of a hole in a file in memory, once touched, would be there twice, in the file for good and as the guest's
+ * copy. 0 or -errno of mmap or lseek.
+ */
 int snapshot_memory_map(struct guest_memory *memory, int fd);
 
 #endif

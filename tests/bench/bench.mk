@@ -1,12 +1,29 @@
 # Benchmarks: figures are ratios measured side by side in one start of the lab (or of this host).
-BENCH_BINS := $(BUILD)/bench/init_reboot $(BUILD)/bench/hello_time $(BUILD)/bench/word
+BENCH_BINS := $(addprefix $(BUILD)/bench/,init_reboot hello_time word load spawn_server)
 # The base with the program that is timed and counted.
 BENCH_IMAGE := $(BUILD)/bench/base.erofs
 $(BENCH_IMAGE): $(BUILD)/bench/word $(BASE_IMAGE)
 	@{ cat rootfs/base.manifest; echo "host /bin/word 0755 0:0 $(abspath $<)"; } >$(BUILD)/bench/base.manifest
 	@rootfs/build-base $@ $(BUILD)/bench/base.manifest && touch $@
-LINT_SRCS += tests/bench/hello_time.c tests/bench/word.c
-CHECK_NEEDS += $(BUILD)/bench/first_byte $(BENCH_IMAGE)
+LINT_SRCS += $(addprefix tests/bench/,hello_time.c word.c load.c spawn_server.c)
+CHECK_NEEDS += $(BUILD)/bench/first_byte $(BUILD)/bench/load $(BENCH_IMAGE)
+# These speak to the daemon as host-ctl's own clients do.
+FIRST_BYTE := $(BUILD)/bench/first_byte
+READY_TIME := $(BUILD)/bench/ready_time
+LINT_SRCS += tests/bench/first_byte.c tests/bench/ready_time.c
+$(FIRST_BYTE) $(READY_TIME): $(BUILD)/bench/%: $(BUILD)/host/tests/bench/%.o $(BUILD)/host/host-ctl/cli/client.o \
+		$(COMMON_SRCS:%.c=$(BUILD)/host/%.o)
+	@mkdir -p $(@D)
+	@echo "  LD $@"
+	@$(CC) -o $@ $^ -ljansson -lhttp_parser
+# Without builtins: else a compiler may find calloc in what calloc does.
+HEAP_COUNT := $(BUILD)/bench/heap_count.so
+$(HEAP_COUNT): tests/bench/heap_count.c
+	@mkdir -p $(@D)
+	@echo "  LD $@"
+	@$(CC) $(filter-out -MMD -MP,$(HOST_CFLAGS)) -fno-builtin -fPIC -shared -o $@ $<
+LINT_SRCS += tests/bench/heap_count.c
+CHECK_NEEDS += $(HEAP_COUNT)
 $(BUILD)/bench/%: tests/bench/%.c
 	@mkdir -p $(@D)
 	@$(MUSL_CC) $(filter-out -MMD -MP,$(MUSL_CFLAGS)) $(MUSL_LDFLAGS) -s -o $@ $<
@@ -16,14 +33,28 @@ where-kvm-is = if $(BUILD)/host-ctl/host-ctl doctor --kvm-only >/dev/null 2>&1; 
 	else tests/lab/run --limit $(1) --memory 6144 -- $(2); fi
 
 RESULTS := $(BUILD)/bench/results
-.PHONY: bench
-## make bench      clones: warm requests against posix_spawn and QEMU, exact counts, memory (BENCH_ARGS='--rounds N --parked N')
-bench: all kernel images lab-prepare $(BENCH_BINS) $(BENCH_IMAGE) $(BUILD)/bench/first_byte
-	@mkdir -p $(RESULTS)
-	@if $(BUILD)/host-ctl/host-ctl doctor --kvm-only >/dev/null 2>&1; then \
-		tests/bench/clones $(BENCH_ARGS) --json $(RESULTS)/clones.json; \
-	else tests/lab/run --limit 1800 --memory 6144 --out $(RESULTS) -- \
-		tests/bench/clones $(BENCH_ARGS) --json /results/clones.json; fi
+# $(call bench-with-results,line): the same for a line of bash whose figures go to the folder $$results.
+bench-with-results = mkdir -p $(RESULTS); \
+	if $(BUILD)/host-ctl/host-ctl doctor --kvm-only >/dev/null 2>&1; then results=$(RESULTS) bash -c '$(1)'; \
+	else tests/lab/run --limit 1800 --memory 6144 --out $(RESULTS) -- 'results=/results; $(1)'; fi
+
+.PHONY: bench bench-clones bench-sandboxes
+## make bench      warm requests and clones against posix_spawn and QEMU, rates, growth, recovery: both of the next two
+bench: bench-needs
+	@$(call bench-with-results,$(BENCH_CLONES); met=$$?; $(BENCH_SANDBOXES); exit $$((met | $$?)))
+
+## make bench-clones  warm requests against posix_spawn and QEMU, exact counts, memory (BENCH_ARGS='--rounds N --parked N')
+BENCH_CLONES = tests/bench/clones $(BENCH_ARGS) --json $$results/clones.json
+bench-clones: bench-needs
+	@$(call bench-with-results,$(BENCH_CLONES))
+
+## make bench-sandboxes  rates at 1, 16 and 64 clients, growth, recovery (SANDBOXES_ARGS='--commands N --sandboxes N')
+BENCH_SANDBOXES = tests/bench/sandboxes $(SANDBOXES_ARGS) --json $$results/sandboxes.json
+bench-sandboxes: bench-needs
+	@$(call bench-with-results,$(BENCH_SANDBOXES))
+
+.PHONY: bench-needs
+bench-needs: all kernel images lab-prepare $(BENCH_BINS) $(BENCH_IMAGE) $(FIRST_BYTE) $(READY_TIME) $(HEAP_COUNT)
 
 .PHONY: bench-boot bench-exits bench-rehearsal bench-prefault bench-standby
 ## make bench-boot  boot to init: vmm against qemu's microvm, alternating (ROUNDS=)
@@ -51,8 +82,4 @@ THROUGHPUT_BINS := $(BUILD)/bench/throughput_guest $(BUILD)/bench/throughput_hos
 $(THROUGHPUT_BINS): tests/bench/throughput.h
 .PHONY: bench-throughput
 bench-throughput: all kernel images lab-prepare $(THROUGHPUT_BINS)
-	@mkdir -p $(RESULTS)
-	@if $(BUILD)/host-ctl/host-ctl doctor --kvm-only >/dev/null 2>&1; then \
-		tests/bench/throughput $(BENCH_ARGS) --json $(RESULTS)/throughput.json; \
-	else tests/lab/run --limit 1800 --memory 6144 --out $(RESULTS) -- \
-		tests/bench/throughput $(BENCH_ARGS) --json /results/throughput.json; fi
+	@$(call bench-with-results,tests/bench/throughput $(BENCH_ARGS) --json $$results/throughput.json)

@@ -13,7 +13,7 @@
  * and here, where --here names it when it has another path; --template says whose clones are asked.
  */
 #include "common/frame.h"
-#include "host-ctl/client.h"
+#include "host-ctl/cli/client.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>

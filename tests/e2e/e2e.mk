@@ -10,7 +10,7 @@ CHECK_NEEDS += $(FAKE_DAEMON)
 # host-ctl with a doctor whose guest loops for hours: its time limit must end it.
 DOCTOR_HANG := $(BUILD)/e2e/host-ctl-hang
 $(eval $(call rules_for,hang,$(CC),$(HOST_CFLAGS) -DGUEST_LOOPS=1000000000000000))
-DOCTOR_HANG_SRCS := host-ctl/doctor_guest_code_x86_64.c host-ctl/doctor_guest_x86_64.c
+DOCTOR_HANG_SRCS := host-ctl/doctor/doctor_guest_code_x86_64.c host-ctl/doctor/doctor_guest_x86_64.c
 $(DOCTOR_HANG): $(DOCTOR_HANG_SRCS:%.c=$(BUILD)/hang/%.o) \
 		$(patsubst %.c,$(BUILD)/host/%.o,$(filter-out $(DOCTOR_HANG_SRCS),$(HOST_CTL_SRCS)) $(COMMON_SRCS))
 	@mkdir -p $(@D)
@@ -28,3 +28,31 @@ $(PROBE): tests/e2e/probe_guest.c
 		-Wl,-z,text -Wl,-z,noexecstack -s -o $@ $(MUSL_LIB)/rcrt1.o $(MUSL_LIB)/crti.o $< $(MUSL_LIB)/crtn.o
 LINT_SRCS += tests/e2e/probe_guest.c
 CHECK_NEEDS += $(PROBE)
+
+# The programs with leaks that the suite `growth` has to find (tests/e2e/leaks/leak.h).
+LEAKY := $(BUILD)/e2e/leaky
+LINT_SRCS += $(addprefix tests/e2e/leaks/,daemon.c vmm.c guest.c)
+$(LEAKY)/host-ctl: $(BUILD)/host/tests/e2e/leaks/daemon.o $(HOST_CTL_OBJS)
+	@mkdir -p $(@D)
+	@echo "  LD $@"
+	@$(CC) -Wl,--wrap=command_create -o $@ $^ -lmicrohttpd -ljansson -lhttp_parser -lsqlite3
+$(LEAKY)/vmm: $(BUILD)/musl/tests/e2e/leaks/vmm.o $(VMM_OBJS)
+	@mkdir -p $(@D)
+	@echo "  LD $@"
+	@$(MUSL_CC) $(MUSL_LDFLAGS) -Wl,--wrap=vsock_connect -s -o $@ $^ $(LIBFDT_A)
+$(LEAKY)/guest-init: $(BUILD)/musl/tests/e2e/leaks/guest.o $(GUEST_INIT_OBJS)
+	@mkdir -p $(@D)
+	@echo "  LD $@"
+	@$(MUSL_CC) $(MUSL_LDFLAGS) -Wl,--wrap=session_start -s -o $@ $^
+$(LEAKY)/initramfs.cpio: rootfs/build-initramfs $(ROOTFS_DEPS) $(LEAKY)/guest-init
+	@rootfs/build-initramfs $@ $(LEAKY)/guest-init && touch $@
+CHECK_NEEDS += $(LEAKY)/host-ctl $(LEAKY)/vmm $(LEAKY)/initramfs.cpio
+
+# What stops PID 1 of a guest.
+STOP_AGENT := $(BUILD)/e2e/stop_agent
+$(STOP_AGENT): tests/e2e/stop_agent.c
+	@mkdir -p $(@D)
+	@echo "  LD $@"
+	@$(MUSL_CC) $(filter-out -MMD -MP,$(MUSL_CFLAGS)) -static -s -o $@ $<
+LINT_SRCS += tests/e2e/stop_agent.c
+CHECK_NEEDS += $(STOP_AGENT)

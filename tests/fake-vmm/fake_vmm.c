@@ -338,9 +338,11 @@ static void touch_memory(const char *argument)
 {
 	enum { PAGE = 4096, WRITTEN = 256, READ = 0 };
 	const char *memory = strstr(argument, ",memory=fd:");
-	volatile char *pages = memory ? mmap(NULL, (WRITTEN + 1) * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE,
-						atoi(memory + strlen(",memory=fd:")), 0)
-				      : MAP_FAILED;
+	int fd = memory ? atoi(memory + strlen(",memory=fd:")) : -1;
+	off_t size = lseek(fd, 0, SEEK_END);
+	volatile char *pages = size < 0 ? MAP_FAILED
+					: mmap(NULL, (size_t)size, PROT_READ | PROT_WRITE,
+						  MAP_PRIVATE | MAP_NORESERVE, fd, 0);
 
 	if (pages == MAP_FAILED)
 		fake_fail("mapping the memory");

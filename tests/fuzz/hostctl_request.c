@@ -5,8 +5,8 @@
  * reads and writes them.
  */
 #include "common/frame.h"
-#include "host-ctl/run_request.h"
-#include "host-ctl/text.h"
+#include "host-ctl/run/run_request.h"
+#include "host-ctl/support/text.h"
 #include "tests/fuzz/support/fuzz.h"
 #include <stdlib.h>
 #include <string.h>

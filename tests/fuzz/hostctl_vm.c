@@ -7,8 +7,8 @@
  * template is saved once and after all of its commands, and in the end nothing is left of the VM.
  */
 #include "common/io.h"
-#include "host-ctl/run.h"
-#include "host-ctl/vm.h"
+#include "host-ctl/run/run.h"
+#include "host-ctl/vm/vm.h"
 #include "tests/fuzz/support/fake_guest.h"
 #include "tests/fuzz/support/fake_process.h"
 #include "tests/fuzz/support/fake_time.h"

@@ -13,7 +13,7 @@ $(BUILD)/lint/%.clang.o: %.c
 	@clang $(BASE_CFLAGS) -O1 -c -o $@ $<
 
 .PHONY: lint lint-quick
-## make lint       clang-format, layering, shellcheck, clang's warnings, cppcheck, clang-tidy
+## make lint       clang-format, layering, shellcheck, clang's warnings, cppcheck, clang-tidy, mypy and pyflakes
 lint: lint-quick $(LINT_CLANG) $(LINT_TIDY)
 	@echo "lint: clean"
 

@@ -2,9 +2,9 @@
 /* The command line of the client verbs, the request made from it, and the exit status of every result. */
 #include "tests/support/unit.h"
 
-#include "host-ctl/cli.h"
-#include "host-ctl/cmd_options.h"
-#include "host-ctl/cmd_result.h"
+#include "host-ctl/cli/cli.h"
+#include "host-ctl/cli/cmd_options.h"
+#include "host-ctl/cli/cmd_result.h"
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>

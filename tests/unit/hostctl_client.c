@@ -2,7 +2,7 @@
 /* The client against daemons that answer by script, well and badly, over a socketpair. */
 #include "tests/support/unit.h"
 
-#include "host-ctl/client.h"
+#include "host-ctl/cli/client.h"
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>

@@ -4,7 +4,7 @@
 #include "tests/support/unit.h"
 
 #include "common/io.h"
-#include "host-ctl/cmd_stream.h"
+#include "host-ctl/cli/cmd_stream.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>

@@ -2,7 +2,7 @@
 /* Attaching to commands of a whole daemon's sandboxes: tokens, offsets, readers slow and gone. */
 #include "tests/unit/hostctl_attach_fixture.h"
 
-#include "host-ctl/command_token.h"
+#include "host-ctl/sandbox/command_token.h"
 
 static char *const pool_of_one[] = {"--pool", "1", NULL};
 

@@ -5,8 +5,8 @@
 #include "common/io.h"
 #include "common/proto_vmm.h"
 #include "common/unix_socket.h"
-#include "host-ctl/cli.h"
-#include "host-ctl/verbs.h"
+#include "host-ctl/cli/cli.h"
+#include "host-ctl/cli/verbs.h"
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>

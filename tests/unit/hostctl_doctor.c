@@ -2,8 +2,8 @@
 /* What the doctor makes of figures and of the host's answers. Needs no KVM. */
 #include "tests/support/unit.h"
 
-#include "host-ctl/doctor_host.h"
-#include "host-ctl/doctor_kvm.h"
+#include "host-ctl/doctor/doctor_host.h"
+#include "host-ctl/doctor/doctor_kvm.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/kvm.h>

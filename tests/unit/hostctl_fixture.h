@@ -12,7 +12,7 @@
 
 #include "common/frame.h"
 #include "common/unix_socket.h"
-#include "host-ctl/serve.h"
+#include "host-ctl/serve/serve.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>

@@ -5,7 +5,7 @@
  */
 #include "tests/unit/hostctl_fixture.h"
 
-#include "host-ctl/vm.h"
+#include "host-ctl/vm/vm.h"
 
 static char *const pool_of_one[] = {"--pool", "1", NULL};
 

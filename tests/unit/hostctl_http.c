@@ -2,37 +2,24 @@
 /* Requests before they mean anything: what is refused for its head, and how a body may be sent. */
 #include "tests/unit/hostctl_fixture.h"
 
-#include "host-ctl/http.h"
-
 static char *const no_pool[] = {"--pool", "0", NULL}, *const pool_of_one[] = {"--pool", "1", NULL};
 
 static void test_http_refusals(void **state)
 {
 	struct daemon daemon;
 	struct answer answer;
-	char head[2048];
 	int fd;
 
 	(void)state;
 	daemon_start(&daemon, "boot", no_pool);
 	call(&daemon, "GET", "/v2/run", NULL, &answer);
 	assert_int_equal(answer.status, 404);
-	assert_string_equal(error_member(&answer, "message"),
-		"nothing is at /v2/run: see docs/protocol.md for the resources");
+	assert_string_equal(
+		error_member(&answer, "message"), "nothing is at /v2/run: see docs/api.md for the resources");
 	answer_finish(&answer);
 	call(&daemon, "DELETE", "/v1/pool", NULL, &answer);
 	assert_int_equal(answer.status, 405);
 	assert_string_equal(error_member(&answer, "message"), "/v1/pool takes GET and PUT, not DELETE");
-	answer_finish(&answer);
-	fd = client_open(&daemon);
-	client_request(fd, "HEAD", "/v1/pool", "", NULL);
-	assert_int_equal(client_read_head(fd, head, sizeof head), 405);
-	close(fd);
-	/* As to a proxy, which the daemon is not. */
-	call(&daemon, "GET", "http://x/v1/pool", NULL, &answer);
-	assert_int_equal(answer.status, 404);
-	assert_string_equal(error_member(&answer, "message"),
-		"nothing is at http://x/v1/pool: see docs/protocol.md for the resources");
 	answer_finish(&answer);
 	/* Announced and not sent: refused unread. */
 	fd = client_open(&daemon);
@@ -185,54 +172,6 @@ static void test_no_parameters_are_ignored(void **state)
 	daemon_stop(&daemon);
 }
 
-static bool is_answered(int fd, int milliseconds)
-{
-	struct pollfd wait = {.fd = fd, .events = POLLIN};
-
-	return poll(&wait, 1, milliseconds) == 1;
-}
-
-static void expect_served(int fd)
-{
-	struct answer answer;
-
-	client_request(fd, "GET", "/v1/healthz", "", NULL);
-	client_answer(fd, &answer);
-	assert_int_equal(answer.status, 200);
-	answer_finish(&answer);
-}
-
-/* Clients beyond the limit wait, and no longer than until a place is free. */
-static void test_a_free_place_is_taken(void **state)
-{
-	static int held[HTTP_CONNECTIONS_MAX];
-	struct daemon daemon;
-	struct answer answer;
-	int waiting;
-
-	(void)state;
-	daemon_start(&daemon, "boot", no_pool);
-	for (int i = 0; i < HTTP_CONNECTIONS_MAX; i++) {
-		held[i] = client_open(&daemon);
-		if (i % 64 == 63)
-			expect_served(held[i]); /* those of the backlog are in */
-	}
-	for (int i = 0; i < 3; i++) {
-		waiting = client_open(&daemon);
-		client_request(waiting, "GET", "/v1/healthz", "", NULL);
-		assert_false(is_answered(waiting, 100));
-		close(held[i]);
-		assert_true(is_answered(waiting, 5000)); /* an idle one ends after 60 s */
-		client_answer(waiting, &answer);
-		assert_int_equal(answer.status, 200);
-		answer_finish(&answer);
-		held[i] = waiting;
-	}
-	for (int i = 0; i < HTTP_CONNECTIONS_MAX; i++)
-		close(held[i]);
-	daemon_stop(&daemon);
-}
-
 /* A body in chunks has no announced length. */
 static void test_chunked_bodies(void **state)
 {
@@ -274,7 +213,6 @@ int main(void)
 		cmocka_unit_test(test_an_upgrade_is_asked_for_in_full),
 		cmocka_unit_test(test_no_upgrade_in_an_older_version),
 		cmocka_unit_test(test_no_parameters_are_ignored),
-		cmocka_unit_test(test_a_free_place_is_taken),
 		cmocka_unit_test(test_chunked_bodies),
 	};
 

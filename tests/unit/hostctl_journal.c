@@ -2,7 +2,7 @@
 /* What is in the journal: the life of an idempotency key, and sandboxes. */
 #include "tests/unit/hostctl_journal_fixture.h"
 
-#include "host-ctl/journal_sandboxes.h"
+#include "host-ctl/journal/journal_sandboxes.h"
 #include <time.h>
 
 enum { DAY = 24 * 60 * 60 };

@@ -2,11 +2,11 @@
 /* Rows of commands in the journal, and jobs that do not wait for the disk, or for anybody. */
 #include "tests/unit/hostctl_journal_fixture.h"
 
-#include "host-ctl/clock.h"
-#include "host-ctl/journal_commands.h"
-#include "host-ctl/journal_private.h"
-#include "host-ctl/journal_queue.h"
-#include "host-ctl/journal_sandboxes.h"
+#include "host-ctl/journal/journal_commands.h"
+#include "host-ctl/journal/journal_private.h"
+#include "host-ctl/journal/journal_queue.h"
+#include "host-ctl/journal/journal_sandboxes.h"
+#include "host-ctl/support/clock.h"
 
 static void put(struct journal *journal, const struct journal_command *row)
 {

@@ -3,9 +3,9 @@
 #include "tests/support/fail_alloc.h"
 #include "tests/unit/hostctl_journal_fixture.h"
 
-#include "host-ctl/journal_commands.h"
-#include "host-ctl/journal_private.h"
-#include "host-ctl/journal_sandboxes.h"
+#include "host-ctl/journal/journal_commands.h"
+#include "host-ctl/journal/journal_private.h"
+#include "host-ctl/journal/journal_sandboxes.h"
 #include <sched.h>
 #include <signal.h>
 #include <sqlite3.h>

@@ -5,7 +5,7 @@
 
 #include "tests/support/unit.h"
 
-#include "host-ctl/journal_keys.h"
+#include "host-ctl/journal/journal_keys.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>

@@ -2,14 +2,14 @@
 /* What the daemon counts: labels, histograms, quantiles, and the text and JSON of them. */
 #include "tests/support/unit.h"
 
-#include "host-ctl/metrics.h"
+#include "host-ctl/support/metrics.h"
 #include <stdlib.h>
 #include <string.h>
 
 static char *write_all(const struct metrics *metrics)
 {
 	const struct metrics_gauges gauges = {
-		.warm = 3, .sandboxes[SANDBOX_STOPPED] = 4, .commands = 5, .listeners = 6};
+		.warm = 3, .sandboxes = {{"ready", 0}, {"stopped", 4}}, .commands = 5, .listeners = 6};
 	char *text = NULL;
 	size_t length = 0;
 	FILE *out = open_memstream(&text, &length);

@@ -2,7 +2,7 @@
 /* Sandboxes across the end of the daemon: taken back or removed, and never anything else. */
 #include "tests/unit/hostctl_recovery_fixture.h"
 
-#include "host-ctl/process.h"
+#include "host-ctl/support/process.h"
 
 #include <sys/mman.h>
 

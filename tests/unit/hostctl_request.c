@@ -3,8 +3,8 @@
 #include "tests/support/unit.h"
 
 #include "common/frame.h"
-#include "host-ctl/run_request.h"
-#include "host-ctl/text.h"
+#include "host-ctl/run/run_request.h"
+#include "host-ctl/support/text.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

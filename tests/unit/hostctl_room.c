@@ -2,7 +2,7 @@
 /* Room for one more VM: memory by a /proc/meminfo of our own, fds by this process's own limit. */
 #include "tests/support/unit.h"
 
-#include "host-ctl/room.h"
+#include "host-ctl/pool/room.h"
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>

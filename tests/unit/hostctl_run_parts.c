@@ -2,12 +2,12 @@
 /* Parts of a run that need no daemon: frames of a guest, kept output, last words, causes, errors, options. */
 #include "tests/support/unit.h"
 
-#include "host-ctl/cause.h"
-#include "host-ctl/error.h"
-#include "host-ctl/run_check.h"
-#include "host-ctl/run_output.h"
-#include "host-ctl/serve_options.h"
-#include "host-ctl/tail.h"
+#include "host-ctl/run/run_output.h"
+#include "host-ctl/serve/serve_options.h"
+#include "host-ctl/support/error.h"
+#include "host-ctl/support/tail.h"
+#include "host-ctl/vm/agent_check.h"
+#include "host-ctl/vm/cause.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -26,7 +26,7 @@ static const char *check_exit(const struct agent_exit *ending, size_t length)
 	struct frame frame = make_frame(AGENT_EXIT, ending, length);
 	struct agent_exit copy;
 
-	return run_check_exit(&frame, output, &copy);
+	return agent_check_exit(&frame, output, &copy);
 }
 
 static void test_exit_frames(void **state)
@@ -89,15 +89,15 @@ static void test_output_frames(void **state)
 	(void)state;
 	memcpy(payload, &offset, sizeof offset);
 	frame = make_frame(AGENT_STDOUT, payload, 9);
-	assert_null(run_check_output(&frame, 5));
-	assert_string_equal(run_check_output(&frame, 4), "output at a wrong offset");
-	assert_string_equal(run_check_output(&frame, 6), "output at a wrong offset");
+	assert_null(agent_check_output(&frame, 5));
+	assert_string_equal(agent_check_output(&frame, 4), "output at a wrong offset");
+	assert_string_equal(agent_check_output(&frame, 6), "output at a wrong offset");
 	frame.length = 8;
-	assert_string_equal(run_check_output(&frame, 5), "output of a wrong length");
+	assert_string_equal(agent_check_output(&frame, 5), "output of a wrong length");
 	frame.length = sizeof payload - 1;
-	assert_null(run_check_output(&frame, 5));
+	assert_null(agent_check_output(&frame, 5));
 	frame.length = sizeof payload;
-	assert_string_equal(run_check_output(&frame, 5), "output of a wrong length");
+	assert_string_equal(agent_check_output(&frame, 5), "output of a wrong length");
 }
 
 static void test_error_frames(void **state)
@@ -110,19 +110,19 @@ static void test_error_frames(void **state)
 	char text[64];
 
 	(void)state;
-	assert_null(run_check_error(&frame, text, sizeof text));
+	assert_null(agent_check_error(&frame, text, sizeof text));
 	assert_string_equal(text, "a?b?[0m?");
 	payload.status.text_length = 9;
 	assert_string_equal(
-		run_check_error(&frame, text, sizeof text), "ERROR with a text of a wrong length");
+		agent_check_error(&frame, text, sizeof text), "ERROR with a text of a wrong length");
 	payload.status = (struct agent_status){-1, 8};
-	assert_string_equal(run_check_error(&frame, text, sizeof text), "ERROR with a status out of range");
+	assert_string_equal(agent_check_error(&frame, text, sizeof text), "ERROR with a status out of range");
 	payload.status = (struct agent_status){1, 0};
 	frame.length = 8;
-	assert_null(run_check_error(&frame, text, sizeof text));
+	assert_null(agent_check_error(&frame, text, sizeof text));
 	assert_string_equal(text, "Operation not permitted");
 	frame.length = 7;
-	assert_string_equal(run_check_error(&frame, text, sizeof text), "ERROR of a wrong length");
+	assert_string_equal(agent_check_error(&frame, text, sizeof text), "ERROR of a wrong length");
 }
 
 static void expect_json(json_t *value, const char *wanted)

@@ -2,7 +2,7 @@
 /* The table of a sandbox's states and verbs, each cell of it. */
 #include "tests/support/unit.h"
 
-#include "host-ctl/sandbox_state.h"
+#include "host-ctl/sandbox/sandbox_state.h"
 #include <stdio.h>
 #include <string.h>
 

@@ -2,9 +2,9 @@
 /* What the daemon refuses to start with: each file that no VM could start from, in exact words. */
 #include "tests/unit/hostctl_fixture.h"
 
-#include "host-ctl/cgroup.h"
-#include "host-ctl/runtime.h"
-#include "host-ctl/serve_check.h"
+#include "host-ctl/serve/runtime.h"
+#include "host-ctl/serve/serve_check.h"
+#include "host-ctl/vm/cgroup.h"
 #include <inttypes.h>
 #include <sys/file.h>
 #include <sys/resource.h>

@@ -3,7 +3,7 @@
  * folder. None of them holds the daemon up. */
 #include "tests/unit/hostctl_templates_fixture.h"
 
-#include "host-ctl/input_file.h"
+#include "host-ctl/support/input_file.h"
 #include <limits.h>
 #include <sys/mount.h>
 

@@ -3,7 +3,7 @@
  */
 #include "tests/unit/hostctl_templates_fixture.h"
 
-#include "host-ctl/state_folder.h"
+#include "host-ctl/support/state_folder.h"
 #include <sys/mount.h>
 
 /* --- folders --- */

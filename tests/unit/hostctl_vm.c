@@ -7,8 +7,8 @@
 #include "tests/unit/hostctl_vm_fixture.h"
 
 #include "common/io.h"
-#include "host-ctl/http.h"
-#include "host-ctl/peer.h"
+#include "host-ctl/http/http.h"
+#include "host-ctl/http/peer.h"
 #include <grp.h>
 #include <sys/resource.h>
 

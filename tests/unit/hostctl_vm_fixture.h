@@ -6,7 +6,7 @@
 #include "tests/unit/hostctl_fixture.h"
 
 #include "common/loop.h"
-#include "host-ctl/vm.h"
+#include "host-ctl/vm/vm.h"
 
 static inline int count_fds(void)
 {

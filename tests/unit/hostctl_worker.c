@@ -3,7 +3,7 @@
 #include "tests/support/fail_alloc.h"
 #include "tests/support/unit.h"
 
-#include "host-ctl/worker.h"
+#include "host-ctl/support/worker.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>

@@ -134,6 +134,48 @@ static void a_mapped_file_is_the_memory_it_was(void **state)
 	guest_memory_finish(&copy);
 }
 
+static uint64_t held(int file)
+{
+	struct stat status;
+
+	assert_int_equal(fstat(file, &status), 0);
+	return (uint64_t)status.st_blocks * 512;
+}
+
+/* What a guest touches of the file's large holes does not come to be in the file, which is in memory itself:
+ * at each border of data, and with a size that is not in whole blocks. */
+static void holes_stay_holes(void **state)
+{
+	enum { BLOCK = SNAPSHOT_BLOCK_MIN, SIZE = 9 * BLOCK + 3 * PAGE };
+	static const size_t data[] = {
+		BLOCK + 5, 2 * BLOCK - 1, 2 * BLOCK, 4 * BLOCK, 4 * BLOCK + 7 * PAGE, 9 * BLOCK + PAGE};
+	struct guest_memory memory = {.count = 1};
+	uint64_t before;
+	int file = make_file();
+
+	(void)state;
+	assert_int_equal(ftruncate(file, SIZE), 0);
+	for (size_t i = 0; i < sizeof(data) / sizeof(data[0]); i++)
+		assert_int_equal(pwrite(file, "d", 1, (off_t)data[i]), 1);
+	before = held(file);
+	memory.regions[0] = (struct guest_region){.size = SIZE, .host = map_region(SIZE)};
+	assert_int_equal(snapshot_memory_map(&memory, file), 0);
+	for (size_t at = 0; at < SIZE; at++) {
+		bool wanted = false;
+
+		for (size_t i = 0; i < sizeof(data) / sizeof(data[0]); i++)
+			wanted = wanted || data[i] == at;
+		if (memory.regions[0].host[at] != (wanted ? 'd' : 0))
+			fail_msg("byte %zu is %d", at, memory.regions[0].host[at]);
+	}
+	/* Three blocks with data, and the last, which is none. */
+	assert_true(held(file) <= before + 3 * BLOCK + 3 * PAGE);
+	memset(memory.regions[0].host, 1, SIZE);
+	assert_true(held(file) <= before + 3 * BLOCK + 3 * PAGE);
+	guest_memory_finish(&memory);
+	close(file);
+}
+
 static void every_byte_is_guarded(void **state)
 {
 	struct fixture *f = *state;
@@ -246,6 +288,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(zero_pages_are_holes, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(an_empty_memory_is_one_hole, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(a_mapped_file_is_the_memory_it_was, set_up, tear_down),
+		cmocka_unit_test(holes_stay_holes),
 		cmocka_unit_test_setup_teardown(every_byte_is_guarded, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(a_page_elsewhere_is_another_memory, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(a_copy_without_holes_is_as_good, set_up, tear_down),

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/fuzz/support/fake_guest.h"
 #include "common/proto_guest.h"
-#include "host-ctl/run_request.h"
+#include "host-ctl/run/run_request.h"
 #include <string.h>
 #include <sys/socket.h>
 

@@ -2,8 +2,8 @@
 #include "tests/fuzz/support/fake_process.h"
 #include "common/io.h"
 #include "common/log.h"
-#include "host-ctl/cgroup.h"
-#include "host-ctl/launch.h"
+#include "host-ctl/vm/cgroup.h"
+#include "host-ctl/vm/launch.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>

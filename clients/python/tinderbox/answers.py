@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Objects of the API, with its own names and units; docs/api.md says what each field means."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NotRequired, TypedDict
+
+from .errors import ErrorInfo
+
+Kind = Literal["exited", "signalled", "timed_out", "out_of_memory", "failed_to_start", "killed"]
+SandboxState = Literal[
+    "creating",
+    "ready",
+    "pausing",
+    "paused",
+    "resuming",
+    "stopping",
+    "stopped",
+    "starting",
+    "deleting",
+    "gone",
+    "failed",
+]
+
+
+class Idle(TypedDict):
+    after_ms: int
+    action: Literal["kill", "pause"]
+
+
+class Terminal(TypedDict):
+    rows: int
+    cols: int
+
+
+class CommonOptions(TypedDict, total=False):
+    env: dict[str, str]
+    cwd: str
+    user: str
+    timeout_ms: int
+    memory_max: int
+    pids_max: int
+
+
+class RunOptions(CommonOptions, total=False):
+    """Of a command in a VM of its own."""
+
+    template: str
+
+
+class CommandOptions(CommonOptions, total=False):
+    """Of a command in a sandbox."""
+
+    tty: Terminal
+    on_detach: Literal["keep", "kill"]
+    wake: bool
+    output_max: int
+
+
+class SandboxOptions(TypedDict, total=False):
+    name: str
+    template: str
+    metadata: dict[str, str]
+    env: dict[str, str]
+    ttl_ms: int
+    idle: Idle
+    memory_max: int
+    cpu_max: int
+    pids_max: int
+
+
+class TemplateOptions(TypedDict, total=False):
+    image: str
+    mem: str
+    cpus: int
+    run: list[str]
+
+
+class Usage(TypedDict):
+    wall_us: int
+    user_us: int
+    system_us: int
+    max_rss_kib: int
+
+
+class ResultInfo(TypedDict):
+    kind: Kind
+    code: NotRequired[int]
+    signal: NotRequired[int]
+    core: NotRequired[bool]
+    by: NotRequired[Literal["guest", "host"]]
+    errno: NotRequired[int]
+    error: NotRequired[str]
+    step: NotRequired[str]
+
+
+class Data(TypedDict):
+    """Bytes: as data where they are UTF-8."""
+
+    data: NotRequired[str]
+    data_b64: NotRequired[str]
+
+
+class OutputInfo(Data):
+    bytes: int
+    dropped: int
+    head_bytes: NotRequired[int]
+
+
+class Timing(TypedDict):
+    queued_us: int
+    first_byte_us: int | None
+    total_us: int
+
+
+class RunAnswer(TypedDict):
+    result: ResultInfo
+    stdout: OutputInfo
+    stderr: OutputInfo
+    usage: Usage
+    timing: Timing
+    vm: str
+    warm: bool
+    sandbox: NotRequired[str]
+    command: NotRequired[str]
+
+
+class Removed(TypedDict):
+    vm: str | None
+    cgroup: str | None
+    files: int
+    bytes: int
+
+
+class Receipt(TypedDict):
+    removed: Removed
+    verified: bool
+
+
+class SandboxInfo(TypedDict):
+    id: str
+    name: str | None
+    state: SandboxState
+    reason: str | None
+    template: str
+    metadata: dict[str, str]
+    env: list[str]
+    created_ms: int
+    ttl_ms: int | None
+    expires_ms: int | None
+    idle: Idle | None
+    memory_max: int | None
+    cpu_max: int | None
+    pids_max: int | None
+    vm: str | None
+    warm: bool
+    receipt: Receipt | None
+
+
+class StreamInfo(TypedDict):
+    bytes: int
+    held: int
+    oldest: int
+
+
+class CommandInfo(TypedDict):
+    id: str
+    sandbox: str
+    state: Literal["created", "starting", "running", "ended"]
+    argv0: str
+    on_detach: Literal["keep", "kill"]
+    attached: bool
+    stdout: StreamInfo
+    stderr: StreamInfo
+    created_ms: int
+    started_ms: int | None
+    ended_ms: int | None
+    result: ResultInfo | None
+    usage: Usage | None
+    error: ErrorInfo | None
+
+
+class OutputPart(Data):
+    offset: int
+    next_offset: int
+    bytes: int
+    ended: bool
+
+
+class Operation(TypedDict):
+    id: str
+    kind: Literal["create", "pause", "resume", "stop", "start", "delete"]
+    state: Literal["running", "done", "failed"]
+    sandbox: str
+    error: ErrorInfo | None
+
+
+class TemplateInfo(TypedDict):
+    """One whose files cannot be used has the last five and its name only."""
+
+    name: str
+    format: NotRequired[int]
+    generation: NotRequired[str]
+    created_ms: NotRequired[int]
+    build_ms: NotRequired[int]
+    state_bytes: NotRequired[int]
+    memory_bytes: NotRequired[int]
+    inputs: NotRequired[dict[str, Any]]
+    working_set: NotRequired[dict[str, int]]
+    state: Literal["ready", "stored", "loading", "damaged"]
+    reason: str | None
+    loaded: bool
+    vms: int
+
+
+class BuildAnswer(TypedDict):
+    template: TemplateInfo
+    stdout: OutputInfo
+    stderr: OutputInfo
+
+
+class Event(TypedDict):
+    """event tells which of the others are there: "sandbox", "command" or "lost"."""
+
+    event: Literal["sandbox", "command", "lost"]
+    seq: NotRequired[int]
+    time_ms: NotRequired[int]
+    sandbox: NotRequired[str]
+    state: NotRequired[str]
+    before: NotRequired[str]
+    reason: NotRequired[str | None]
+    command: NotRequired[str]
+    result: NotRequired[str | None]
+    count: NotRequired[int]

@@ -1,0 +1,386 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The verbs that make, list and end sandboxes: create, ls, pause, resume, stop, start, rm. */
+#include "common/parse.h"
+#include "host-ctl/cli/cli.h"
+#include "host-ctl/cli/verbs.h"
+#include "host-ctl/sandbox/sandbox_spec.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* clang-format off */
+const char create_usage[] =
+	"usage: host-ctl create [OPTION...]\n"
+	"Makes a sandbox, a VM that stays with its files until it is removed, and prints its id.\n"
+	"\n"
+	"  --name NAME          by which it may be called as well\n"
+	"  --template NAME      of which it is a clone (base)\n"
+	"  --metadata KEY=VALUE kept with it; may be repeated\n"
+	"  --env NAME=VALUE     a variable of each of its commands; may be repeated\n"
+	"  --ttl TIME           it is removed after TIME: 90s, 10m, 2h; at most 30 days (never)\n"
+	"  --idle-kill TIME     it is removed when nothing ran in it for TIME\n"
+	"  --idle-pause TIME    it is paused then\n"
+	"  --memory SIZE        of the host, the vmm included; at least 96M (the template's)\n"
+	"  --cpu N              hundredths of a processor, 5 or more (the template's)\n"
+	"  --pids N             processes and threads of each of its commands (no limit)\n"
+	"  --json               the sandbox, or the error, as a JSON object\n"
+	"  --socket PATH        the daemon's socket ($TINDERBOX_SOCKET, " CLIENT_SOCKET_DEFAULT ")\n";
+const char ls_usage[] =
+	"usage: host-ctl ls [--json] [--socket PATH]\n"
+	"Lists the sandboxes but those that are gone.\n";
+const char sandbox_verb_usage[] =
+	"usage: host-ctl pause|resume|start|rm [--json] [--socket PATH] SANDBOX...\n"
+	"       host-ctl stop --discard-files [--json] [--socket PATH] SANDBOX...\n"
+	"pause: its processors stand, its memory stays. resume: they go on. stop: its commands are told to end,\n"
+	"and its VM is switched off; what was in it is gone, its files too, which --discard-files agrees to.\n"
+	"start: it has a new VM of its template, under its id. rm: it is removed with all that is in it, which\n"
+	"is done when the verb is. With several, one that fails does not hold up the others.\n";
+/* clang-format on */
+
+enum {
+	OPT_NAME,
+	OPT_TEMPLATE,
+	OPT_METADATA,
+	OPT_ENV,
+	OPT_TTL,
+	OPT_IDLE_KILL,
+	OPT_IDLE_PAUSE,
+	OPT_MEMORY,
+	OPT_CPU,
+	OPT_PIDS,
+	OPT_JSON,
+	OPT_SOCKET,
+	OPT_HELP,
+	OPT_COUNT
+};
+
+static const struct cli_option create_options[OPT_COUNT] = {
+	[OPT_NAME] = {.name = "name", .has_value = true},
+	[OPT_TEMPLATE] = {.name = "template", .has_value = true},
+	[OPT_METADATA] = {.name = "metadata", .has_value = true, .repeats = true},
+	[OPT_ENV] = {.name = "env", .has_value = true, .repeats = true},
+	[OPT_TTL] = {.name = "ttl", .has_value = true},
+	[OPT_IDLE_KILL] = {.name = "idle-kill", .has_value = true},
+	[OPT_IDLE_PAUSE] = {.name = "idle-pause", .has_value = true},
+	[OPT_MEMORY] = {.name = "memory", .has_value = true},
+	[OPT_CPU] = {.name = "cpu", .has_value = true},
+	[OPT_PIDS] = {.name = "pids", .has_value = true},
+	[OPT_JSON] = {.name = "json"},
+	[OPT_SOCKET] = {.name = "socket", .has_value = true},
+	[OPT_HELP] = {.name = "help", .letter = 'h'},
+};
+
+struct order {
+	json_t *body;
+	const char *socket;
+	bool json, help;
+	char error[CLI_TEXT_MAX];
+};
+
+static int refuse(struct order *order, const char *text, const char *what)
+{
+	snprintf(order->error, sizeof order->error, "%s%s", text, what);
+	return -1;
+}
+
+static int set_text(struct order *order, const char *field, const char *value)
+{
+	if (json_object_set_new(order->body, field, json_string(value)) < 0)
+		return refuse(order, "no memory, or not UTF-8: --", field);
+	return 0;
+}
+
+static int set_pair(struct order *order, const char *field, const char *pair)
+{
+	const char *equals = strchr(pair, '=');
+	json_t *object = json_object_get(order->body, field);
+	char *key;
+	int status;
+
+	if (!equals || equals == pair)
+		return refuse(order, "NAME=VALUE is wanted, not ", pair);
+	if (!object && json_object_set_new(order->body, field, object = json_object()) < 0)
+		return refuse(order, "no memory for --", field);
+	key = strndup(pair, (size_t)(equals - pair));
+	status = key ? json_object_set_new(object, key, json_string(equals + 1)) : -1;
+	free(key);
+	return status ? refuse(order, "no memory, or not UTF-8: ", pair) : 0;
+}
+
+static int set_time(struct order *order, json_t *object, const char *field, const char *value)
+{
+	uint64_t milliseconds;
+
+	if (cli_parse_duration(value, SANDBOX_TTL_MAX_MS, &milliseconds) < 0)
+		return refuse(order, "a time is wanted, such as 90s, 10m or 2h, not ", value);
+	return json_object_set_new(object, field, json_integer((json_int_t)milliseconds));
+}
+
+static int set_idle(struct order *order, const char *action, const char *value)
+{
+	json_t *idle = json_pack("{s:s}", "action", action);
+
+	if (json_object_get(order->body, "idle")) {
+		json_decref(idle);
+		return refuse(order, "give one of --idle-kill and --idle-pause", "");
+	}
+	if (json_object_set_new(order->body, "idle", idle) < 0)
+		return refuse(order, "no memory", "");
+	return set_time(order, idle, "after_ms", value);
+}
+
+/* The daemon knows the bounds. */
+static int set_number(struct order *order, const char *field, const char *value, bool is_size)
+{
+	uint64_t number;
+	int status =
+		is_size ? parse_size(value, 1, INT64_MAX, &number) : parse_u64(value, 1, INT64_MAX, &number);
+
+	if (status < 0)
+		return refuse(order,
+			is_size ? "a size is wanted, such as 128M, not " : "a number is wanted, not ", value);
+	return json_object_set_new(order->body, field, json_integer((json_int_t)number));
+}
+
+static int set_option(struct order *order, int option, const char *value)
+{
+	switch (option) {
+	case OPT_NAME:
+		return set_text(order, "name", value);
+	case OPT_TEMPLATE:
+		return set_text(order, "template", value);
+	case OPT_METADATA:
+		return set_pair(order, "metadata", value);
+	case OPT_ENV:
+		return set_pair(order, "env", value);
+	case OPT_TTL:
+		return set_time(order, order->body, "ttl_ms", value);
+	case OPT_IDLE_KILL:
+		return set_idle(order, "kill", value);
+	case OPT_IDLE_PAUSE:
+		return set_idle(order, "pause", value);
+	case OPT_MEMORY:
+		return set_number(order, "memory_max", value, true);
+	case OPT_CPU:
+		return set_number(order, "cpu_max", value, false);
+	case OPT_PIDS:
+		return set_number(order, "pids_max", value, false);
+	case OPT_JSON:
+		order->json = true;
+		return 0;
+	case OPT_SOCKET:
+		order->socket = value;
+		return 0;
+	default:
+		order->help = true;
+		return 0;
+	}
+}
+
+static int parse_create(struct order *order, int argc, char **argv)
+{
+	struct cli_parser parser;
+	const char *value;
+	int option;
+
+	cli_parser_init(&parser, create_options, OPT_COUNT, argc, argv);
+	while ((option = cli_parser_next(&parser, &value)) >= 0)
+		if (set_option(order, option, value))
+			return -1;
+	if (option == CLI_BAD)
+		return refuse(order, parser.error, "");
+	return parser.next < argc ? refuse(order, "not expected here: ", argv[parser.next]) : 0;
+}
+
+/* One request; the answer is the caller's, NULL after a failure (said). */
+static json_t *call(const char *socket, bool json, const char *method, const char *path, const json_t *body)
+{
+	struct client client = {.fd = -1};
+	struct client_error error;
+	json_t *answer = NULL;
+	int r = client_connect(&client, cli_socket_path(socket), -1, &error);
+
+	if (r == 0)
+		r = client_call(&client, method, path, body, NULL, &answer, &error);
+	client_finish(&client);
+	if (r == 0)
+		return answer;
+	json_decref(answer);
+	cli_fail_client(&error, json);
+	return NULL;
+}
+
+static const char *text(const json_t *object, const char *name)
+{
+	const char *value = json_string_value(json_object_get(object, name));
+
+	return value ? value : "-";
+}
+
+static int create(const struct order *order)
+{
+	json_t *sandbox = call(order->socket, order->json, "POST", "/v1/sandboxes", order->body);
+	char id[CLI_TEXT_MAX];
+	int status;
+
+	if (!sandbox)
+		return CLI_FAILURE;
+	if (order->json) {
+		status = cli_print_json(sandbox);
+	} else {
+		cli_clean_text(id, sizeof id, text(sandbox, "id"));
+		puts(id);
+		status = cli_finish_output();
+	}
+	json_decref(sandbox);
+	return status;
+}
+
+int cmd_create(int argc, char **argv)
+{
+	struct order order = {.body = json_object()};
+	int status;
+
+	if (parse_create(&order, argc, argv) < 0) {
+		status = cli_fail_usage(argv[0], order.error);
+	} else if (order.help) {
+		fputs(create_usage, stdout);
+		status = cli_finish_output();
+	} else {
+		status = create(&order);
+	}
+	json_decref(order.body);
+	return status;
+}
+
+/* --- ls --- */
+
+/* "12s", "3m", "5h", "2d" */
+static void format_span(long long ms, char *to, size_t size)
+{
+	static const struct {
+		long long ms;
+		char unit;
+	} units[] = {{86400000, 'd'}, {3600000, 'h'}, {60000, 'm'}, {1000, 's'}};
+	size_t i = 0;
+
+	if (ms < 0)
+		ms = 0;
+	while (i < 3 && ms < 2 * units[i].ms)
+		i++;
+	snprintf(to, size, "%lld%c", ms / units[i].ms, units[i].unit);
+}
+
+static const char *colour_of(const char *state, const struct cli_colours *colours)
+{
+	if (!strcmp(state, "ready"))
+		return colours->good;
+	return strcmp(state, "failed") ? colours->dim : colours->bad;
+}
+
+static void print_sandbox(const json_t *sandbox, const struct cli_colours *colours)
+{
+	const long long now = (long long)time(NULL) * 1000;
+	const long long expires = json_integer_value(json_object_get(sandbox, "expires_ms"));
+	char age[32], left[32] = "-", id[64], name[80], state[32], template[80], reason[CLI_TEXT_MAX];
+
+	format_span(now - json_integer_value(json_object_get(sandbox, "created_ms")), age, sizeof age);
+	if (expires)
+		format_span(expires - now, left, sizeof left);
+	cli_clean_text(id, sizeof id, text(sandbox, "id"));
+	cli_clean_text(name, sizeof name, text(sandbox, "name"));
+	cli_clean_text(state, sizeof state, text(sandbox, "state"));
+	cli_clean_text(template, sizeof template, text(sandbox, "template"));
+	cli_clean_text(reason, sizeof reason, text(sandbox, "reason"));
+	printf("%-20s %-16s %s%-9s%s %-14s %5s %5s  %s\n", id, name, colour_of(state, colours), state,
+		colours->reset, template, age, left, strcmp(reason, "-") ? reason : "");
+}
+
+int cmd_ls(int argc, char **argv)
+{
+	struct cli_colours colours = cli_colours_for(stdout);
+	struct cli_query query;
+	json_t *answer, *sandbox;
+	size_t i;
+	int status = cli_query_parse(&query, argc, argv);
+
+	if (status) {
+		if (status == 1)
+			fputs(ls_usage, stdout);
+		return status == 1 ? cli_finish_output() : status;
+	}
+	answer = call(query.socket, query.json, "GET", "/v1/sandboxes", NULL);
+	if (!answer)
+		return CLI_FAILURE;
+	if (query.json) {
+		status = cli_print_json(answer);
+		json_decref(answer);
+		return status;
+	}
+	printf("%s%-20s %-16s %-9s %-14s %5s %5s%s\n", colours.bold, "SANDBOX", "NAME", "STATE", "TEMPLATE",
+		"AGE", "LEFT", colours.reset);
+	json_array_foreach(json_object_get(answer, "sandboxes"), i, sandbox)
+	{
+		print_sandbox(sandbox, &colours);
+	}
+	json_decref(answer);
+	return cli_finish_output();
+}
+
+/* --- what takes sandboxes and nothing else --- */
+
+/* body: NULL, or of the request. */
+static int ask_one(const char *verb, const char *id, const char *socket, bool json, const json_t *body)
+{
+	bool removes = !strcmp(verb, "rm");
+	char path[256];
+	json_t *answer;
+	int status = 0;
+
+	if (strchr(id, '/') || strlen(id) > 64)
+		return cli_fail("%s: that is no sandbox's id or name", id);
+	snprintf(path, sizeof path, "/v1/sandboxes/%s%s%s", id, removes ? "" : "/", removes ? "" : verb);
+	answer = call(socket, json, removes ? "DELETE" : "POST", path, body);
+	if (!answer)
+		return CLI_FAILURE;
+	if (json)
+		status = cli_print_json(answer);
+	else if (removes && !json_is_true(json_object_get(answer, "verified")))
+		status = cli_fail("%s: something of it may be left", id);
+	json_decref(answer);
+	return status;
+}
+
+int cmd_sandbox_verb(int argc, char **argv)
+{
+	enum { JSON, SOCKET, HELP, DISCARD };
+	static const struct cli_option options[] = {[JSON] = {.name = "json"},
+		[SOCKET] = {.name = "socket", .has_value = true},
+		[HELP] = {.name = "help", .letter = 'h'},
+		[DISCARD] = {.name = "discard-files"}};
+	struct cli_parser parser;
+	const char *value, *socket = NULL;
+	json_t *body = NULL;
+	int option, status = 0;
+
+	cli_parser_init(&parser, options, strcmp(argv[0], "stop") ? DISCARD : DISCARD + 1, argc, argv);
+	while ((option = cli_parser_next(&parser, &value)) >= 0)
+		if (option == SOCKET)
+			socket = value;
+	if (option == CLI_BAD)
+		return cli_fail_usage(argv[0], parser.error);
+	if (cli_parser_given(&parser, HELP)) {
+		fputs(sandbox_verb_usage, stdout);
+		return cli_finish_output();
+	}
+	if (parser.next == argc)
+		return cli_fail_usage(argv[0], "a sandbox is expected");
+	if (cli_parser_given(&parser, DISCARD))
+		body = json_pack("{s:b}", "discard_files", 1);
+	for (int i = parser.next; i < argc; i++)
+		if (ask_one(argv[0], argv[i], socket, cli_parser_given(&parser, JSON), body))
+			status = CLI_FAILURE;
+	json_decref(body);
+	return status;
+}

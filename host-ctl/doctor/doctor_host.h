@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The doctor's checks of the host apart from KVM. Each fills the finding. */
+#ifndef HOST_CTL_DOCTOR_HOST_H
+#define HOST_CTL_DOCTOR_HOST_H
+
+#include "host-ctl/doctor/doctor.h"
+
+enum {
+	DOCTOR_POOL_VMS = 2,	 /* the pool that `serve` keeps unless told otherwise */
+	DOCTOR_VM_MIB = 128 + 8, /* a VM of it: guest memory and what the vmm needs */
+	DOCTOR_SPACE_MIB = 16,	 /* sockets, logs and locks */
+	DOCTOR_FILES = 1024,	 /* open files of the daemon: some tens a VM, one a client */
+	DOCTOR_KERNEL_MAJOR = 5, /* cgroup.kill came with 5.14 */
+	DOCTOR_KERNEL_MINOR = 14,
+};
+
+void doctor_check_memory(struct doctor *doctor, struct doctor_finding *finding);
+void doctor_check_cgroup(struct doctor *doctor, struct doctor_finding *finding);
+void doctor_check_space(struct doctor *doctor, struct doctor_finding *finding);
+void doctor_check_kernel(struct doctor *doctor, struct doctor_finding *finding);
+void doctor_check_files(struct doctor *doctor, struct doctor_finding *finding);
+
+/* What MemAvailable (in KiB) and a kernel's release mean. Pure. */
+void doctor_judge_memory(unsigned long available_kib, struct doctor_finding *finding);
+void doctor_judge_kernel(const char *release, struct doctor_finding *finding);
+/* What the text of cgroup.controllers means: which of cpu, memory and pids it lacks. Pure. */
+void doctor_judge_controllers(const char *controllers, struct doctor_finding *finding);
+
+#endif

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What http.c reads of a request's head, and what it refuses there: libmicrohttpd takes the first of several
+ * Content-Length, Transfer-Encoding before any, waits for the end of the connection after a coding that it
+ * does not know, and closes without an answer where an HTTP/1.0 client is to be upgraded.
+ */
+#ifndef HOST_CTL_HTTP_HEAD_H
+#define HOST_CTL_HTTP_HEAD_H
+
+#include "host-ctl/http/http.h"
+
+/* The path of a target, which may have the absolute form (RFC 9112, 3.2.2): scheme and authority do not
+ * matter here. */
+const char *http_head_path(const char *target);
+/* Fills wants_upgrade, keys and key. The texts live as long as the request. A HEAD wants no upgrade. */
+void http_head_read(struct http_request *request);
+/* 0; or -1 with *error set, ERROR_INVALID: where the body ends is not known (RFC 9112, 6.1 and 6.3), so
+ * neither is where the next request begins. */
+int http_head_check_length(const struct http_request *request, struct error *error);
+/* 0; or -1 with *error set, ERROR_INVALID: an upgrade in another version than HTTP/1.1. */
+int http_head_check_upgrade(const struct http_request *request, const char *version, struct error *error);
+/* What Content-Length says, or 0. */
+unsigned long long http_head_announced(const struct http_request *request);
+
+#endif

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "host-ctl/pool/template_check.h"
+#include "host-ctl/pool/template.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { WRITE_OTHERS = S_IWGRP | S_IWOTH };
+
+static bool is_within(const json_t *value, json_int_t least, json_int_t most)
+{
+	return json_is_integer(value) && json_integer_value(value) >= least &&
+	       json_integer_value(value) <= most;
+}
+
+static const char *check_inputs(const json_t *inputs)
+{
+	const json_t *memory = json_object_get(inputs, "memory_bytes"),
+		     *image = json_object_get(inputs, "image");
+	const char *path = json_string_value(json_object_get(image, "path"));
+
+	if (!is_within(json_object_get(inputs, "cpus"), 1, TEMPLATE_CPUS_MAX))
+		return "cpus in its template.json is not a whole number from 1 to 8: build it again";
+	if (!is_within(memory, TEMPLATE_MEMORY_MIN, (json_int_t)TEMPLATE_MEMORY_MAX) ||
+		json_integer_value(memory) % TEMPLATE_MEMORY_UNIT)
+		return "memory_bytes in its template.json is not from 32M to 511G in whole MiB: build it "
+		       "again";
+	if (!path || path[0] != '/' || !json_is_integer(json_object_get(image, "bytes")) ||
+		!json_is_integer(json_object_get(image, "changed_ns")))
+		return "image in its template.json is not whole: build it again";
+	return NULL;
+}
+
+const char *template_check_about(const json_t *about, const char *name)
+{
+	const char *own = json_string_value(json_object_get(about, "name"));
+
+	if (json_integer_value(json_object_get(about, "format")) != TEMPLATE_FORMAT)
+		return "its template.json is damaged or of another version: build it again";
+	if (!own || strcmp(own, name) != 0)
+		return "its template.json is that of a template of another name: name its folder so again, "
+		       "or build it again";
+	if (!json_is_string(json_object_get(about, "generation")))
+		return "generation in its template.json is not a string: build it again";
+	return check_inputs(json_object_get(about, "inputs"));
+}
+
+int template_check_folder(const struct stat *folder, char fault[TEMPLATE_FAULT_MAX])
+{
+	if (folder->st_uid != geteuid())
+		snprintf(fault, TEMPLATE_FAULT_MAX,
+			"its folder is uid %u's, who could replace what VMs are made of: give it to uid %u "
+			"(chown) if you trust what is in it, or build it again",
+			(unsigned int)folder->st_uid, (unsigned int)geteuid());
+	else if (folder->st_mode & WRITE_OTHERS)
+		snprintf(fault, TEMPLATE_FAULT_MAX,
+			"its folder has mode %04o, so that others could replace what VMs are made of: take "
+			"that from them (chmod go-w) if you trust what is in it, or build it again",
+			(unsigned int)(folder->st_mode & 07777));
+	else
+		return 0;
+	return -EPERM;
+}

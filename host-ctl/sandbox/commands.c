@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "host-ctl/sandbox/commands.h"
+#include "host-ctl/sandbox/sandboxes_private.h"
+#include "host-ctl/support/clock.h"
+
+#include <string.h>
+
+struct command *commands_find(const struct sandbox *sandbox, const char *id, struct error *error)
+{
+	struct command *command = sandbox->commands;
+
+	while (command && strcmp(command->id, id) != 0)
+		command = command->next;
+	if (!command)
+		error_set(error, ERROR_NOT_FOUND, "sandbox %s has no command %.64s", sandbox->id, id);
+	return command;
+}
+
+struct command *commands_find_token(const struct sandboxes *sandboxes, const char *token)
+{
+	for (struct sandbox *sandbox = sandboxes->first; sandbox; sandbox = sandbox->next)
+		for (struct command *command = sandbox->commands; command; command = command->next)
+			if (command_token_check(&command->token, token) != TOKEN_WRONG)
+				return command;
+	return NULL;
+}
+
+json_t *commands_to_json(const struct sandbox *sandbox)
+{
+	json_t *list = json_array();
+
+	for (struct command *command = sandbox->commands; command; command = command->next)
+		json_array_append_new(list, command_to_json(command));
+	return json_pack("{s:o}", "commands", list);
+}
+
+static bool is_stale(const struct command *command)
+{
+	return command->state == COMMAND_CREATED && !command->holders &&
+	       clock_now() > command->token.expires_ns;
+}
+
+/* Of one sandbox, one that gives way; NULL: none does. */
+static struct command *find_over(const struct sandbox *sandbox)
+{
+	struct command *command = sandbox->commands;
+
+	while (command && (command->state != COMMAND_ENDED || command->holders))
+		command = command->next;
+	for (struct command *other = sandbox->commands; other && !command; other = other->next)
+		if (is_stale(other))
+			command = other;
+	return command;
+}
+
+/* The same, of the oldest sandbox that has one. */
+static struct command *find_over_anywhere(const struct sandboxes *all)
+{
+	struct command *command = NULL;
+
+	for (struct sandbox *sandbox = all->first; sandbox && !command; sandbox = sandbox->next)
+		command = find_over(sandbox);
+	return command;
+}
+
+int commands_make_room(struct sandbox *sandbox, struct error *error)
+{
+	bool full = sandbox->command_count >= COMMANDS_MAX;
+	struct command *command;
+
+	if (!full && sandbox->all->command_count < COMMANDS_ALL_MAX)
+		return 0;
+	command = full ? find_over(sandbox) : find_over_anywhere(sandbox->all);
+	if (command) {
+		command_destroy(command);
+		return 0;
+	}
+	if (full)
+		return error_set(error, ERROR_EXHAUSTED, "sandbox %s has %d commands that have not ended",
+			sandbox->id, COMMANDS_MAX);
+	return error_set(
+		error, ERROR_EXHAUSTED, "there are %d commands that have not ended", COMMANDS_ALL_MAX);
+}
+
+void commands_add(struct command *command)
+{
+	struct sandbox *sandbox = command->sandbox;
+
+	command->previous = sandbox->last_command;
+	*(sandbox->last_command ? &sandbox->last_command->next : &sandbox->commands) = command;
+	sandbox->last_command = command;
+	sandbox->command_count++;
+	sandbox->all->command_count++;
+}
+
+static uint64_t held(const struct command *command)
+{
+	return command->output[0].capacity + command->output[1].capacity;
+}
+
+void commands_trim(struct command *command)
+{
+	uint64_t before = held(command);
+
+	if (!command->output_max)
+		return;
+	run_output_trim(&command->output[0], command->output_max);
+	run_output_trim(&command->output[1], command->output_max);
+	if (command->state == COMMAND_ENDED)
+		command->sandbox->all->output_bytes -= before - held(command);
+}
+
+void commands_remove(struct command *command)
+{
+	struct sandbox *sandbox = command->sandbox;
+
+	*(command->previous ? &command->previous->next : &sandbox->commands) = command->next;
+	*(command->next ? &command->next->previous : &sandbox->last_command) = command->previous;
+	sandbox->command_count--;
+	sandbox->all->command_count--;
+	if (command->state == COMMAND_ENDED)
+		sandbox->all->output_bytes -= held(command);
+}
+
+static struct command *find_oldest_output(const struct sandboxes *all)
+{
+	struct command *oldest = NULL;
+
+	for (struct sandbox *sandbox = all->first; sandbox; sandbox = sandbox->next)
+		for (struct command *command = sandbox->commands; command; command = command->next)
+			if (command->state == COMMAND_ENDED && held(command) &&
+				(!oldest || command->ended_ms < oldest->ended_ms))
+				oldest = command;
+	return oldest;
+}
+
+void commands_note_ended(struct command *command)
+{
+	struct sandboxes *all = command->sandbox->all;
+	struct command *oldest;
+
+	all->output_bytes += held(command);
+	while (all->output_bytes > COMMANDS_OUTPUT_MAX && (oldest = find_oldest_output(all))) {
+		all->output_bytes -= held(oldest);
+		oldest->discarded = true;
+		run_output_drop(&oldest->output[0]);
+		run_output_drop(&oldest->output[1]);
+	}
+}
+
+void commands_destroy(struct sandbox *sandbox)
+{
+	while (sandbox->commands)
+		command_destroy(sandbox->commands);
+}

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What happens to sandboxes and commands, told to all who listen, at once and in order. Nobody is waited for.
+ */
+#ifndef HOST_CTL_EVENTS_H
+#define HOST_CTL_EVENTS_H
+
+#include "host-ctl/sandbox/command.h"
+
+/* Part of its owner's memory, which stays until events_unlisten. */
+struct events_listener {
+	struct events_listener *next, **link;
+	/* event: an object, the publisher's. It neither adds nor removes a listener. */
+	void (*event)(struct events_listener *listener, json_t *event);
+};
+
+struct events {
+	struct events_listener *listeners;
+	uint64_t sequence; /* of the last one */
+};
+
+void events_listen(struct events *events, struct events_listener *listener);
+/* Takes one that does not listen. */
+void events_unlisten(struct events_listener *listener);
+unsigned int events_count_listeners(const struct events *events);
+
+/* {"seq","time_ms","event":"sandbox","sandbox","state","before","reason"} */
+void events_tell_sandbox(struct events *events, const struct sandbox *sandbox, enum sandbox_state before);
+/* {"seq","time_ms","event":"command","sandbox","command","state","result"}: when it was started, and when it
+ * has ended. */
+void events_tell_command(struct events *events, const struct command *command);
+
+#endif

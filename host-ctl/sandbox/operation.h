@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A transition of a sandbox that takes a while, under an id of its own: it runs while the sandbox is in the
+ * passing state of its kind, is done when that has come to its goal, and has failed when it went elsewhere.
+ * At most OPERATIONS_MAX are known; of those that are over the oldest gives way.
+ */
+#ifndef HOST_CTL_OPERATION_H
+#define HOST_CTL_OPERATION_H
+
+#include "host-ctl/sandbox/sandbox.h"
+
+enum { OPERATIONS_MAX = 1024, OPERATION_ID_MAX = 24 };
+
+enum operation_kind {
+	OPERATION_CREATE,
+	OPERATION_PAUSE,
+	OPERATION_RESUME,
+	OPERATION_STOP,
+	OPERATION_START,
+	OPERATION_DELETE,
+	OPERATION_KIND_COUNT
+};
+enum operation_state { OPERATION_RUNNING, OPERATION_DONE, OPERATION_FAILED };
+
+struct operation {
+	struct operation *next, *previous;
+	struct sandboxes *all;
+	char id[OPERATION_ID_MAX];
+	enum operation_kind kind;
+	enum operation_state state;
+	struct error error; /* of one that failed */
+	struct sandbox_watcher watcher;
+	struct sandbox *sandbox; /* NULL once it is over */
+	char sandbox_id[SANDBOX_ID_MAX];
+	struct operation_waiter *waiters;
+	bool telling; /* them, and so it stays */
+};
+
+/* Whoever waits for one: told once, when it is over; in its owner's memory until then, or operation_leave. */
+struct operation_waiter {
+	struct operation_waiter *next, **link; /* link NULL: it waits for nothing */
+	void (*over)(struct operation_waiter *waiter, struct operation *operation);
+};
+
+/* Of one that runs. */
+void operation_wait(struct operation *operation, struct operation_waiter *waiter);
+/* Takes one that waits for nothing. */
+void operation_leave(struct operation_waiter *waiter);
+
+/* In its registry's list. */
+void operation_destroy(struct operation *operation);
+/* {"operation":{"id","kind","state","sandbox","error"}}, the caller's. NULL without memory. */
+json_t *operation_to_json(const struct operation *operation);
+
+#endif

@@ -1,0 +1,568 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "host-ctl/sandbox/sandbox.h"
+#include "common/io.h"
+#include "common/log.h"
+#include "host-ctl/journal/journal_sandboxes.h"
+#include "host-ctl/sandbox/commands.h"
+#include "host-ctl/sandbox/sandbox_private.h"
+#include "host-ctl/sandbox/sandbox_record.h"
+#include "host-ctl/sandbox/sandboxes_private.h"
+#include "host-ctl/support/clock.h"
+#include "host-ctl/vm/standby.h"
+
+#include <errno.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+/* --- the clocks --- */
+
+static void arm(struct sandbox *sandbox)
+{
+	uint64_t first = 0, now = clock_now();
+
+	for (int i = 0; i < SANDBOX_CLOCK_COUNT; i++)
+		if (sandbox->due_ns[i] && (!first || sandbox->due_ns[i] < first))
+			first = sandbox->due_ns[i];
+	loop_set_timer(sandbox->timer, !first ? 0 : first > now ? first - now : 1);
+}
+
+void sandbox_set_clock(struct sandbox *sandbox, enum sandbox_clock clock, uint64_t milliseconds)
+{
+	uint64_t due = milliseconds ? clock_now() + milliseconds * CLOCK_NS_PER_MS : 0;
+
+	if (!due && !sandbox->due_ns[clock])
+		return;
+	sandbox->due_ns[clock] = due;
+	arm(sandbox);
+}
+
+static bool may_be_idle(const struct sandbox *sandbox)
+{
+	return sandbox->state == SANDBOX_READY ||
+	       (sandbox->state == SANDBOX_PAUSED && sandbox->spec.idle_action == SANDBOX_IDLE_KILL);
+}
+
+/* Idleness is counted from now on, or not at all. */
+static void look_idle(struct sandbox *sandbox)
+{
+	bool idle = !sandbox->users && may_be_idle(sandbox);
+
+	sandbox_set_clock(sandbox, SANDBOX_CLOCK_IDLE, idle ? sandbox->spec.idle_after_ms : 0);
+}
+
+static void be_idle(struct sandbox *sandbox)
+{
+	bool kill = sandbox->spec.idle_action == SANDBOX_IDLE_KILL;
+	struct error error;
+
+	sandbox_ask(sandbox, kill ? SANDBOX_DELETE : SANDBOX_PAUSE, "it was idle for idle.after_ms", &error);
+}
+
+static void time_is_up(struct sandbox *sandbox, enum sandbox_clock clock)
+{
+	struct error error;
+
+	switch (clock) {
+	case SANDBOX_CLOCK_TTL:
+		sandbox_ask(sandbox, SANDBOX_DELETE, "its ttl_ms is over", &error);
+		return;
+	case SANDBOX_CLOCK_IDLE:
+		be_idle(sandbox);
+		return;
+	case SANDBOX_CLOCK_PATIENCE:
+		if (sandbox->state == SANDBOX_STOPPING)
+			vm_end(sandbox->vm, "its guest did not shut down in time");
+		else
+			sandbox_fail(sandbox, "the vmm did not answer in time");
+		return;
+	default:
+		if (sandbox->users)
+			sandbox_set_clock(sandbox, SANDBOX_CLOCK_KEEP, sandbox->all->config.keep_ms);
+		else
+			sandboxes_forget(sandbox);
+	}
+}
+
+static void timer_fired(void *context)
+{
+	struct sandbox *sandbox = context;
+	uint64_t now = clock_now();
+
+	for (int i = 0; i < SANDBOX_CLOCK_COUNT; i++) {
+		if (!sandbox->due_ns[i] || sandbox->due_ns[i] > now)
+			continue;
+		sandbox->due_ns[i] = 0;
+		arm(sandbox);
+		/* One a turn: it may be the last that is heard of it. */
+		time_is_up(sandbox, (enum sandbox_clock)i);
+		return;
+	}
+	arm(sandbox);
+}
+
+/* --- who watches --- */
+
+static void link_watcher(struct sandbox_watcher **list, struct sandbox_watcher *watcher)
+{
+	watcher->next = *list;
+	watcher->link = list;
+	if (watcher->next)
+		watcher->next->link = &watcher->next;
+	*list = watcher;
+}
+
+void sandbox_watch(struct sandbox *sandbox, struct sandbox_watcher *watcher)
+{
+	link_watcher(&sandbox->watchers, watcher);
+}
+
+void sandbox_unwatch(struct sandbox_watcher *watcher)
+{
+	if (!watcher->link)
+		return;
+	*watcher->link = watcher->next;
+	if (watcher->next)
+		watcher->next->link = watcher->link;
+	watcher->link = NULL;
+}
+
+/* Each once, though they come and go meanwhile. */
+static void notify(struct sandbox *sandbox)
+{
+	struct sandbox_watcher *left = NULL, *watcher;
+
+	/* Whoever is told may answer a client, whose next request may want its place (sandboxes_new). */
+	sandbox->users++;
+	while ((watcher = sandbox->watchers)) {
+		sandbox_unwatch(watcher);
+		link_watcher(&left, watcher);
+	}
+	while ((watcher = left)) {
+		sandbox_unwatch(watcher);
+		link_watcher(&sandbox->watchers, watcher);
+		watcher->changed(watcher, sandbox);
+	}
+	sandbox->users--;
+}
+
+/* --- the one place where its state changes --- */
+
+static void settle_clocks(struct sandbox *sandbox)
+{
+	enum sandbox_state state = sandbox->state;
+	bool asked = state == SANDBOX_PAUSING || state == SANDBOX_RESUMING;
+
+	sandbox_set_clock(sandbox, SANDBOX_CLOCK_PATIENCE, asked ? SANDBOX_PATIENCE_MS : 0);
+	if (state == SANDBOX_DELETING || state == SANDBOX_GONE)
+		sandbox_set_clock(sandbox, SANDBOX_CLOCK_TTL, 0);
+	if (state == SANDBOX_GONE)
+		sandbox_set_clock(sandbox, SANDBOX_CLOCK_KEEP, sandbox->all->config.keep_ms);
+	look_idle(sandbox);
+}
+
+void sandbox_move(struct sandbox *sandbox, enum sandbox_state next, const char *reason)
+{
+	enum sandbox_state before = sandbox->state;
+
+	if (!sandbox_state_may_go(before, next))
+		log_error("%s: bug: from %s to %s", sandbox->id, sandbox_state_name(before),
+			sandbox_state_name(next));
+	/* Why it stopped is over with that; why it failed is not. */
+	if (before == SANDBOX_STOPPED || (before == SANDBOX_STOPPING && next != SANDBOX_STOPPED))
+		sandbox->reason[0] = '\0';
+	sandbox->state = next;
+	if (reason && !sandbox->reason[0])
+		snprintf(sandbox->reason, sizeof sandbox->reason, "%s", reason);
+	log_info("sandbox %s: %s%s%s", sandbox->id, sandbox_state_name(next), reason ? ": " : "",
+		reason ? reason : "");
+	settle_clocks(sandbox);
+	sandboxes_changed(sandbox, before);
+	notify(sandbox);
+}
+
+/* --- its VM --- */
+
+static struct sandbox *sandbox_of_claim(struct pool_claim *claim)
+{
+	return (struct sandbox *)((char *)claim - offsetof(struct sandbox, claim));
+}
+
+static struct sandbox *sandbox_of_request(struct vm_request *request)
+{
+	return (struct sandbox *)((char *)request - offsetof(struct sandbox, request));
+}
+
+static void vm_ended(void *context)
+{
+	struct sandbox *sandbox = context;
+	char reason[VM_CAUSE_MAX + 32];
+
+	fd_close(&sandbox->stream);
+	snprintf(reason, sizeof reason, "its VM ended: %s", vm_cause(sandbox->vm));
+	sandbox->failed_by_host = sandbox->failed_by_host || sandbox->vm->killed;
+	if (sandbox->state == SANDBOX_STARTING) {
+		error_set(&sandbox->error, ERROR_GUEST_LOST, "%s", reason);
+		sandbox_move(sandbox, SANDBOX_STOPPING, reason);
+	} else if (sandbox_state_may_go(sandbox->state, SANDBOX_FAILED)) {
+		sandbox_move(sandbox, SANDBOX_FAILED, reason);
+	}
+}
+
+/* What is left of one is still named in the receipt. */
+static void forget_vm(struct sandbox *sandbox)
+{
+	if (sandbox->verified)
+		sandbox->vm_id[0] = '\0';
+	sandbox->pid = 0;
+}
+
+static void vm_gone(void *context)
+{
+	struct sandbox *sandbox = context;
+
+	sandbox->vm = NULL;
+	sandbox->verified = vm_left_nothing(sandbox->vm_config, sandbox->vm_id);
+	if (sandbox->state == SANDBOX_DELETING) {
+		sandbox_move(sandbox, SANDBOX_GONE, NULL);
+	} else if (sandbox->state == SANDBOX_STOPPING) {
+		forget_vm(sandbox);
+		sandbox_move(sandbox, SANDBOX_STOPPED, NULL);
+	}
+}
+
+static const struct vm_owner_events owner_events = {
+	.ended = vm_ended, .gone = vm_gone, .stands = sandbox_stands, .identified = sandbox_identified};
+
+static void know_vm(struct sandbox *sandbox, struct vm *vm)
+{
+	sandbox->vm = vm;
+	sandbox->vm_config = vm->config;
+	sandbox->pid = vm->pid;
+	sandbox->slot = vm->slot;
+	sandbox->seat = standby_number(vm->config->standby, vm->seat);
+	memcpy(sandbox->vm_id, vm->id, sizeof sandbox->vm_id);
+}
+
+/* It cannot be made ready; sandbox->error says why. */
+static void give_up(struct sandbox *sandbox, const char *reason)
+{
+	if (sandbox->state != SANDBOX_STARTING) {
+		sandbox_fail(sandbox, reason);
+		return;
+	}
+	vm_end(sandbox->vm, reason);
+	sandbox_stop(sandbox, reason);
+}
+
+/* Of one that is being deleted. */
+static void end_deleted(struct sandbox *sandbox)
+{
+	if (sandbox->vm)
+		vm_end(sandbox->vm, "its sandbox was deleted");
+	else
+		sandbox_move(sandbox, SANDBOX_GONE, NULL);
+}
+
+void sandbox_recorded(struct sandbox *sandbox, const struct error *error)
+{
+	if (sandbox->state == SANDBOX_DELETING)
+		end_deleted(sandbox);
+	if (sandbox->state == SANDBOX_STOPPING)
+		sandbox_stop_recorded(sandbox, error);
+	if (sandbox->state != SANDBOX_CREATING && sandbox->state != SANDBOX_STARTING)
+		return;
+	if (!error) {
+		sandbox_move(sandbox, SANDBOX_READY, NULL);
+		return;
+	}
+	sandbox->error = *error;
+	give_up(sandbox, error->message);
+}
+
+void sandbox_own(struct sandbox *sandbox, struct vm *vm)
+{
+	struct pool *pool = sandbox->pool;
+	int status;
+
+	know_vm(sandbox, vm);
+	sandbox->seen = true;
+	vm_own(vm, &owner_events, sandbox, &sandbox->stream);
+	sandbox->pool = NULL;
+	pool_refill(pool);
+	status = sandbox->spec.memory_max || sandbox->spec.cpu_max
+			 ? vm_limit(vm, sandbox->spec.memory_max, sandbox->spec.cpu_max)
+			 : 0;
+	if (!status) {
+		if (sandbox_record(sandbox, &sandbox->error))
+			give_up(sandbox, sandbox->error.message);
+		return;
+	}
+	error_set(&sandbox->error, ERROR_INTERNAL, "the limits of sandbox %s could not be set: %s",
+		sandbox->id, strerror(-status));
+	give_up(sandbox, "its limits could not be set");
+}
+
+static void granted(struct pool_claim *claim, struct vm *vm)
+{
+	sandbox_own(sandbox_of_claim(claim), vm);
+}
+
+static void refused(struct pool_claim *claim, const struct error *error)
+{
+	struct sandbox *sandbox = sandbox_of_claim(claim);
+
+	sandbox->error = *error;
+	sandbox->pool = NULL;
+	sandbox->verified = true;
+	sandbox_move(
+		sandbox, sandbox->state == SANDBOX_STARTING ? SANDBOX_STOPPED : SANDBOX_GONE, error->message);
+}
+
+int sandbox_claim(struct sandbox *sandbox, const char *template, struct vm **vm, struct error *error)
+{
+	*vm = NULL;
+	sandbox->pool = templates_pool(sandbox->all->config.templates, template, error);
+	if (sandbox->pool)
+		*vm = pool_claim_vm(sandbox->pool, &sandbox->claim, error);
+	if (!sandbox->pool || (!*vm && error->kind)) {
+		sandbox->pool = NULL;
+		return -1;
+	}
+	sandbox->warm = *vm != NULL;
+	return 0;
+}
+
+/* --- what is asked of it --- */
+
+static void paused_or_resumed(struct vm_request *request, int status, int fd)
+{
+	struct sandbox *sandbox = sandbox_of_request(request);
+	bool pausing = sandbox->state == SANDBOX_PAUSING;
+	enum sandbox_state goal = pausing ? SANDBOX_PAUSED : SANDBOX_READY;
+
+	(void)fd;
+	if (sandbox->state != SANDBOX_PAUSING && sandbox->state != SANDBOX_RESUMING)
+		return;
+	if (status) {
+		error_set(&sandbox->error, ERROR_INTERNAL, "the vmm could not %s sandbox %s: %s",
+			pausing ? "pause" : "resume", sandbox->id, strerror(-status));
+		goal = pausing ? SANDBOX_READY : SANDBOX_PAUSED;
+	}
+	if (goal == SANDBOX_READY && !pausing)
+		sandbox_come_up(sandbox);
+	else
+		sandbox_move(sandbox, goal, NULL);
+}
+
+static int ask_vm(struct sandbox *sandbox, enum sandbox_state next, struct error *error)
+{
+	int status = next == SANDBOX_PAUSING ? vm_ask_pause(sandbox->vm, &sandbox->request)
+					     : vm_ask_resume(sandbox->vm, &sandbox->request);
+
+	if (status == -EAGAIN)
+		return error_set(error, ERROR_EXHAUSTED, "the vmm of sandbox %s has %d requests to answer",
+			sandbox->id, VM_ASKED_MAX);
+	if (status)
+		return error_set(error, ERROR_GUEST_LOST, "the VM of sandbox %s is ending", sandbox->id);
+	sandbox_move(sandbox, next, NULL);
+	return 0;
+}
+
+static void delete (struct sandbox *sandbox, const char *reason)
+{
+	if (sandbox->pool) {
+		pool_cancel(sandbox->pool, &sandbox->claim);
+		sandbox->pool = NULL;
+		sandbox->verified = true;
+	}
+	fd_close(&sandbox->stream);
+	sandbox_move(sandbox, SANDBOX_DELETING, reason);
+	/* One of which there is a row is not told to be gone before that says so. */
+	if (!sandbox->writing)
+		end_deleted(sandbox);
+}
+
+int sandbox_ask(struct sandbox *sandbox, enum sandbox_verb verb, const char *reason, struct error *error)
+{
+	enum sandbox_state next;
+
+	if (sandbox_state_apply(sandbox->state, verb, sandbox->id, &next, error))
+		return -1;
+	look_idle(sandbox);
+	if (next == sandbox->state)
+		return 0;
+	sandbox->error.kind = ERROR_NONE;
+	if (next == SANDBOX_STARTING)
+		return sandbox_start(sandbox, error);
+	if (next == SANDBOX_STOPPING)
+		sandbox_stop(sandbox, reason);
+	else if (next == SANDBOX_DELETING)
+		delete (sandbox, reason);
+	else
+		return ask_vm(sandbox, next, error);
+	return 0;
+}
+
+void sandbox_fail(struct sandbox *sandbox, const char *reason)
+{
+	if (!sandbox->vm || !sandbox_state_may_go(sandbox->state, SANDBOX_FAILED))
+		return;
+	fd_close(&sandbox->stream);
+	sandbox->failed_by_host = true;
+	vm_end(sandbox->vm, reason);
+	sandbox_move(sandbox, SANDBOX_FAILED, reason);
+}
+
+void sandbox_hold(struct sandbox *sandbox)
+{
+	sandbox->users++;
+	look_idle(sandbox);
+}
+
+void sandbox_release(struct sandbox *sandbox)
+{
+	sandbox->users--;
+	look_idle(sandbox);
+}
+
+/* --- birth and end --- */
+
+static struct sandbox *make(struct sandboxes *all, uid_t uid)
+{
+	struct sandbox *sandbox = calloc(1, sizeof *sandbox);
+	unsigned char random[8];
+
+	if (!sandbox || getrandom(random, sizeof random, 0) != sizeof random) {
+		free(sandbox);
+		return NULL;
+	}
+	snprintf(sandbox->id, sizeof sandbox->id, "sb-%02x%02x%02x%02x%02x%02x%02x%02x", random[0], random[1],
+		random[2], random[3], random[4], random[5], random[6], random[7]);
+	sandbox->all = all;
+	sandbox->uid = uid;
+	sandbox->stream = -1;
+	sandbox->last_session = SANDBOX_SESSION_FIRST;
+	sandbox->created_ms = clock_read(CLOCK_REALTIME) / CLOCK_NS_PER_MS;
+	sandbox->created_ns = clock_now();
+	sandbox->claim.granted = granted;
+	sandbox->claim.refused = refused;
+	sandbox->request.replied = paused_or_resumed;
+	sandbox->knock.replied = sandbox_knocked;
+	sandbox->timer = loop_add_timer(all->config.loop, timer_fired, sandbox);
+	if (sandbox->timer)
+		return sandbox;
+	free(sandbox);
+	return NULL;
+}
+
+void sandbox_destroy(struct sandbox *sandbox)
+{
+	sandbox_record_forget(sandbox);
+	if (sandbox->pool)
+		pool_cancel(sandbox->pool, &sandbox->claim);
+	commands_destroy(sandbox);
+	loop_remove(sandbox->timer);
+	fd_close(&sandbox->stream);
+	sandbox_spec_finish(&sandbox->spec);
+	free(sandbox);
+}
+
+struct sandbox *sandbox_create(
+	struct sandboxes *all, struct sandbox_spec *spec, uid_t uid, struct error *error)
+{
+	struct sandbox *sandbox = make(all, uid);
+	struct vm *vm;
+
+	if (!sandbox) {
+		error_set(error, ERROR_INTERNAL, "out of memory or fds for the sandbox");
+		return NULL;
+	}
+	if (sandbox_claim(sandbox, spec->template, &vm, error)) {
+		sandbox_destroy(sandbox);
+		return NULL;
+	}
+	sandbox->spec = *spec;
+	*spec = (struct sandbox_spec){0};
+	sandboxes_add(sandbox);
+	sandbox_set_clock(sandbox, SANDBOX_CLOCK_TTL, sandbox->spec.ttl_ms);
+	if (vm)
+		sandbox_own(sandbox, vm);
+	return sandbox;
+}
+
+/* --- of an earlier daemon --- */
+
+static int restore_spec(struct sandbox *sandbox, const char *text, struct error *error)
+{
+	json_t *body = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
+	const json_t *created = json_object_get(body, SANDBOX_RECORD_CREATED);
+	int status = json_is_object(body) ? sandbox_spec_parse(&sandbox->spec, body, error)
+					  : error_set(error, ERROR_INTERNAL, "its row has no specification");
+
+	if (json_is_integer(created))
+		sandbox->created_ns = (uint64_t)json_integer_value(created);
+	json_decref(body);
+	return status;
+}
+
+/* Of one with a VM, and so of this boot; at least a moment. */
+static uint64_t left_of_ttl(const struct sandbox *sandbox)
+{
+	uint64_t passed = (clock_now() - sandbox->created_ns) / CLOCK_NS_PER_MS;
+
+	if (!sandbox->spec.ttl_ms)
+		return 0;
+	return passed < sandbox->spec.ttl_ms ? sandbox->spec.ttl_ms - passed : 1;
+}
+
+/* One of which nothing is left but its row. */
+static void restore_without_vm(struct sandbox *sandbox, const struct journal_sandbox *row)
+{
+	sandbox->verified = true;
+	if (row->state == JOURNAL_SANDBOX_STOPPED) {
+		sandbox->state = SANDBOX_STOPPING;
+		sandbox_move(sandbox, SANDBOX_STOPPED, row->reason);
+		return;
+	}
+	sandbox->state = SANDBOX_CREATING;
+	sandbox_move(sandbox, row->state == JOURNAL_SANDBOX_DELETING ? SANDBOX_DELETING : SANDBOX_FAILED,
+		row->state == JOURNAL_SANDBOX_LIVES ? "the daemon and its VM ended" : row->reason);
+	if (sandbox->state == SANDBOX_DELETING)
+		sandbox_move(sandbox, SANDBOX_GONE, NULL);
+}
+
+int sandbox_restore(
+	struct sandboxes *all, const struct journal_sandbox *row, struct vm *vm, struct error *error)
+{
+	struct sandbox *sandbox = make(all, row->uid);
+
+	if (!sandbox)
+		return error_set(error, ERROR_INTERNAL, "out of memory or fds for the sandbox");
+	if (restore_spec(sandbox, row->spec, error)) {
+		sandbox_destroy(sandbox);
+		return -1;
+	}
+	memcpy(sandbox->id, row->id, sizeof sandbox->id);
+	if (row->state != JOURNAL_SANDBOX_STOPPED)
+		memcpy(sandbox->vm_id, row->vm, sizeof sandbox->vm_id);
+	sandbox->created_ms = row->created_ms;
+	sandbox->recorded = true;
+	/* Its guest may still hold sessions of the earlier daemon, all of lower ids. */
+	sandbox->last_session = clock_now();
+	sandboxes_add(sandbox);
+	sandbox_set_clock(sandbox, SANDBOX_CLOCK_TTL, left_of_ttl(sandbox));
+	if (!vm) {
+		restore_without_vm(sandbox, row);
+		return 0;
+	}
+	know_vm(sandbox, vm);
+	sandbox->start_ticks = row->start_ticks;
+	vm_set_owner(vm, &owner_events, sandbox);
+	sandbox->state = SANDBOX_RESUMING;
+	log_info("sandbox %s: taken back, in %s", sandbox->id, sandbox->vm_id);
+	settle_clocks(sandbox);
+	return 0;
+}

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One sandbox: a VM that stays, out of a template's pool, from the claim to the proof that nothing of it is
+ * left. What may happen when is in sandbox_state.h; each change goes through one function, which tells the
+ * registry's hook (sandboxes.h) and then the watchers.
+ *
+ * A VM that ends by itself leaves a FAILED sandbox with the reason. One that is stopped (sandbox_power.c) has
+ * none until it is started; then it gets another. TTL and idleness end or pause it by
+ * themselves. A vmm that does not answer to a pause or resume within SANDBOX_PATIENCE_MS is ended, as is a
+ * guest that has not shut down by then.
+ */
+#ifndef HOST_CTL_SANDBOX_H
+#define HOST_CTL_SANDBOX_H
+
+#include "host-ctl/pool/pool.h"
+#include "host-ctl/sandbox/sandbox_spec.h"
+#include "host-ctl/sandbox/sandbox_state.h"
+#include "host-ctl/vm/vm.h"
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+enum {
+	SANDBOX_ID_MAX = 24, /* "sb-" and 16 hexadecimal digits */
+	SANDBOX_PATIENCE_MS = 10 * 1000,
+	SANDBOX_RETURN_MS = 60 * 1000, /* for the agent of one that was taken back, which runs, to be there */
+	SANDBOX_GRACE_MS = 2000,       /* of a stop, for its processes between TERM and KILL */
+	/* Ids of its sessions are above: those below are of rehearsals, and of a template's preparation. */
+	SANDBOX_SESSION_FIRST = 1 << 20,
+};
+
+struct command;
+struct journal_sandbox;
+struct sandbox;
+struct sandboxes;
+struct sandbox_writing;
+
+/* Told of each change of a sandbox's state, from within it; in its owner's memory until sandbox_unwatch. */
+struct sandbox_watcher {
+	struct sandbox_watcher *next, **link; /* link NULL: it watches nothing */
+	void (*changed)(struct sandbox_watcher *watcher, struct sandbox *sandbox);
+};
+
+/* What it does when; all on one timer. */
+enum sandbox_clock {
+	SANDBOX_CLOCK_TTL,
+	SANDBOX_CLOCK_IDLE,
+	SANDBOX_CLOCK_PATIENCE,
+	SANDBOX_CLOCK_KEEP, /* of one that is gone: then it is forgotten */
+	SANDBOX_CLOCK_COUNT
+};
+
+struct sandbox {
+	struct sandbox *next, *previous; /* in the registry */
+	struct sandboxes *all;
+	char id[SANDBOX_ID_MAX];
+	struct sandbox_spec spec;
+	uid_t uid; /* who asked for it */
+	enum sandbox_state state;
+	char reason[VM_CAUSE_MAX]; /* of failed, stopped and gone: why; else empty */
+	struct error error;	   /* why the last transition did not come about; kind ERROR_NONE: it did */
+	uint64_t created_ms;	   /* CLOCK_REALTIME, to be shown */
+	uint64_t created_ns;	   /* CLOCK_MONOTONIC */
+	struct pool *pool;	   /* that it waits in; NULL: in none */
+	struct pool_claim claim;
+	struct vm *vm; /* NULL: not yet, or nothing is left of it */
+	char vm_id[VM_ID_MAX];
+	pid_t pid;
+	bool warm;     /* a VM was there at once */
+	bool verified; /* nothing is left of its VM */
+	bool stood;    /* of one that is stopping: its guest did not run */
+	const struct vm_config *vm_config;
+	int stream; /* to the agent, open and unused; or -1 */
+	struct vm_request request, knock;
+	struct sandbox_watcher *watchers;
+	struct loop_source *timer;
+	uint64_t due_ns[SANDBOX_CLOCK_COUNT];	 /* CLOCK_MONOTONIC; 0: never */
+	unsigned int users;			 /* of sandbox_hold */
+	bool failed_by_host;			 /* FAILED by sandbox_fail */
+	struct command *commands, *last_command; /* the oldest first (commands.h) */
+	unsigned int command_count, running;
+	uint64_t last_session; /* the id of the last one in its guest */
+	/* What its row has (sandbox_record.h). */
+	uint64_t start_ticks;
+	unsigned int slot;
+	int seat;
+	bool seen;			 /* it is known whether its guest stands */
+	bool comes_up;			 /* its guest runs, but does not take commands yet */
+	bool recorded;			 /* there is a row, or one is being written */
+	struct sandbox_writing *writing; /* that READY waits for; or NULL */
+};
+
+/*
+ * Takes the spec over, when it succeeds, and claims a VM. NULL with *error set: not_found, exhausted,
+ * not_ready, or internal. For sandboxes.c.
+ */
+struct sandbox *sandbox_create(
+	struct sandboxes *all, struct sandbox_spec *spec, uid_t uid, struct error *error);
+/* One of an earlier daemon: with its VM, of which the vmm is still to say whether it stands; or FAILED, vm
+ * NULL. -1 with *error set: its row makes no sense, or no memory. For sandboxes.c. */
+int sandbox_restore(
+	struct sandboxes *all, const struct journal_sandbox *row, struct vm *vm, struct error *error);
+/* Only one that is gone, or whose VM is. For sandboxes.c. */
+void sandbox_destroy(struct sandbox *sandbox);
+
+/*
+ * Has it do what a verb asks for, as the table says: 0 when it is done or begun, -1 with *error set (of a
+ * start also as of sandbox_create). reason: of a stop or a deletion, for people.
+ */
+int sandbox_ask(struct sandbox *sandbox, enum sandbox_verb verb, const char *reason, struct error *error);
+/* Its guest misbehaves: the VM ends, and it is FAILED with the reason. Takes any state. */
+void sandbox_fail(struct sandbox *sandbox, const char *reason);
+
+void sandbox_watch(struct sandbox *sandbox, struct sandbox_watcher *watcher);
+/* Takes one that watches nothing. */
+void sandbox_unwatch(struct sandbox_watcher *watcher);
+
+/* Somebody uses it, so it is not idle, until as many calls of sandbox_release. */
+void sandbox_hold(struct sandbox *sandbox);
+void sandbox_release(struct sandbox *sandbox);
+
+/* As the API tells it, the caller's; NULL without memory. */
+json_t *sandbox_to_json(const struct sandbox *sandbox);
+/* {"removed":{…},"verified":…} of one that is gone; null before. */
+json_t *sandbox_receipt_to_json(const struct sandbox *sandbox);
+
+#endif

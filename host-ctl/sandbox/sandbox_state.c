@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "host-ctl/sandbox/sandbox_state.h"
+
+#include <string.h>
+
+#define TO(state) (1u << (state))
+
+static const struct {
+	const char *name;
+	unsigned int next; /* that it may go to, by whatever cause */
+} states[SANDBOX_STATE_COUNT] = {
+	[SANDBOX_CREATING] = {"creating",
+		TO(SANDBOX_READY) | TO(SANDBOX_DELETING) | TO(SANDBOX_GONE) | TO(SANDBOX_FAILED)},
+	[SANDBOX_READY] = {"ready",
+		TO(SANDBOX_PAUSING) | TO(SANDBOX_STOPPING) | TO(SANDBOX_DELETING) | TO(SANDBOX_FAILED)},
+	[SANDBOX_PAUSING] = {"pausing",
+		TO(SANDBOX_PAUSED) | TO(SANDBOX_READY) | TO(SANDBOX_DELETING) | TO(SANDBOX_FAILED)},
+	[SANDBOX_PAUSED] = {"paused",
+		TO(SANDBOX_RESUMING) | TO(SANDBOX_STOPPING) | TO(SANDBOX_DELETING) | TO(SANDBOX_FAILED)},
+	[SANDBOX_RESUMING] = {"resuming",
+		TO(SANDBOX_READY) | TO(SANDBOX_PAUSED) | TO(SANDBOX_DELETING) | TO(SANDBOX_FAILED)},
+	[SANDBOX_STOPPING] = {"stopping",
+		TO(SANDBOX_STOPPED) | TO(SANDBOX_READY) | TO(SANDBOX_PAUSED) | TO(SANDBOX_DELETING)},
+	[SANDBOX_STOPPED] = {"stopped", TO(SANDBOX_STARTING) | TO(SANDBOX_DELETING)},
+	[SANDBOX_STARTING] = {"starting",
+		TO(SANDBOX_READY) | TO(SANDBOX_STOPPING) | TO(SANDBOX_STOPPED) | TO(SANDBOX_DELETING)},
+	[SANDBOX_DELETING] = {"deleting", TO(SANDBOX_GONE)},
+	[SANDBOX_GONE] = {"gone", 0},
+	[SANDBOX_FAILED] = {"failed", TO(SANDBOX_DELETING)},
+};
+
+struct rule {
+	enum error_kind refusal; /* ERROR_NONE: it is legal */
+	enum sandbox_state next;
+};
+
+#define GO(state)                                                                                            \
+	{                                                                                                    \
+		.next = (state)                                                                              \
+	}
+#define NOT_YET                                                                                              \
+	{                                                                                                    \
+		.refusal = ERROR_NOT_READY                                                                   \
+	}
+#define CONFLICT                                                                                             \
+	{                                                                                                    \
+		.refusal = ERROR_CONFLICT                                                                    \
+	}
+
+static const struct rule rules[SANDBOX_STATE_COUNT][SANDBOX_VERB_COUNT] = {
+	[SANDBOX_CREATING] = {[SANDBOX_PAUSE] = NOT_YET,
+		[SANDBOX_RESUME] = NOT_YET,
+		[SANDBOX_STOP] = NOT_YET,
+		[SANDBOX_START] = NOT_YET,
+		[SANDBOX_DELETE] = GO(SANDBOX_DELETING),
+		[SANDBOX_EXEC] = NOT_YET},
+	[SANDBOX_READY] = {[SANDBOX_PAUSE] = GO(SANDBOX_PAUSING),
+		[SANDBOX_RESUME] = GO(SANDBOX_READY),
+		[SANDBOX_STOP] = GO(SANDBOX_STOPPING),
+		[SANDBOX_START] = GO(SANDBOX_READY),
+		[SANDBOX_DELETE] = GO(SANDBOX_DELETING),
+		[SANDBOX_EXEC] = GO(SANDBOX_READY)},
+	[SANDBOX_PAUSING] = {[SANDBOX_PAUSE] = GO(SANDBOX_PAUSING),
+		[SANDBOX_RESUME] = NOT_YET,
+		[SANDBOX_STOP] = NOT_YET,
+		[SANDBOX_START] = CONFLICT,
+		[SANDBOX_DELETE] = GO(SANDBOX_DELETING),
+		[SANDBOX_EXEC] = NOT_YET},
+	[SANDBOX_PAUSED] = {[SANDBOX_PAUSE] = GO(SANDBOX_PAUSED),
+		[SANDBOX_RESUME] = GO(SANDBOX_RESUMING),
+		[SANDBOX_STOP] = GO(SANDBOX_STOPPING),
+		[SANDBOX_START] = CONFLICT,
+		[SANDBOX_DELETE] = GO(SANDBOX_DELETING),
+		[SANDBOX_EXEC] = GO(SANDBOX_RESUMING)},
+	[SANDBOX_RESUMING] = {[SANDBOX_PAUSE] = NOT_YET,
+		[SANDBOX_RESUME] = GO(SANDBOX_RESUMING),
+		[SANDBOX_STOP] = NOT_YET,
+		[SANDBOX_START] = NOT_YET,
+		[SANDBOX_DELETE] = GO(SANDBOX_DELETING),
+		[SANDBOX_EXEC] = GO(SANDBOX_RESUMING)},
+	[SANDBOX_STOPPING] = {[SANDBOX_PAUSE] = CONFLICT,
+		[SANDBOX_RESUME] = CONFLICT,
+		[SANDBOX_STOP] = GO(SANDBOX_STOPPING),
+		[SANDBOX_START] = NOT_YET,
+		[SANDBOX_DELETE] = GO(SANDBOX_DELETING),
+		[SANDBOX_EXEC] = CONFLICT},
+	[SANDBOX_STOPPED] = {[SANDBOX_PAUSE] = CONFLICT,
+		[SANDBOX_RESUME] = CONFLICT,
+		[SANDBOX_STOP] = GO(SANDBOX_STOPPED),
+		[SANDBOX_START] = GO(SANDBOX_STARTING),
+		[SANDBOX_DELETE] = GO(SANDBOX_DELETING),
+		[SANDBOX_EXEC] = CONFLICT},
+	[SANDBOX_STARTING] = {[SANDBOX_PAUSE] = NOT_YET,
+		[SANDBOX_RESUME] = NOT_YET,
+		[SANDBOX_STOP] = NOT_YET,
+		[SANDBOX_START] = GO(SANDBOX_STARTING),
+		[SANDBOX_DELETE] = GO(SANDBOX_DELETING),
+		[SANDBOX_EXEC] = NOT_YET},
+	[SANDBOX_DELETING] = {[SANDBOX_PAUSE] = CONFLICT,
+		[SANDBOX_RESUME] = CONFLICT,
+		[SANDBOX_STOP] = CONFLICT,
+		[SANDBOX_START] = CONFLICT,
+		[SANDBOX_DELETE] = GO(SANDBOX_DELETING),
+		[SANDBOX_EXEC] = CONFLICT},
+	[SANDBOX_GONE] = {[SANDBOX_PAUSE] = CONFLICT,
+		[SANDBOX_RESUME] = CONFLICT,
+		[SANDBOX_STOP] = CONFLICT,
+		[SANDBOX_START] = CONFLICT,
+		[SANDBOX_DELETE] = GO(SANDBOX_GONE),
+		[SANDBOX_EXEC] = CONFLICT},
+	[SANDBOX_FAILED] = {[SANDBOX_PAUSE] = CONFLICT,
+		[SANDBOX_RESUME] = CONFLICT,
+		[SANDBOX_STOP] = CONFLICT,
+		[SANDBOX_START] = CONFLICT,
+		[SANDBOX_DELETE] = GO(SANDBOX_DELETING),
+		[SANDBOX_EXEC] = CONFLICT},
+};
+
+static const char *const verbs[SANDBOX_VERB_COUNT] = {
+	[SANDBOX_PAUSE] = "paused",
+	[SANDBOX_RESUME] = "resumed",
+	[SANDBOX_STOP] = "stopped",
+	[SANDBOX_START] = "started",
+	[SANDBOX_DELETE] = "deleted",
+	[SANDBOX_EXEC] = "given commands",
+};
+
+/* What to do about a conflict; empty: nothing helps. */
+static const char *mend_of(enum sandbox_state state, enum sandbox_verb verb)
+{
+	if (state == SANDBOX_STOPPED)
+		return ": start it first; the files it had are gone";
+	if (verb == SANDBOX_START && (state == SANDBOX_PAUSED || state == SANDBOX_PAUSING))
+		return ": resume it";
+	return "";
+}
+
+int sandbox_state_apply(enum sandbox_state state, enum sandbox_verb verb, const char *id,
+	enum sandbox_state *next, struct error *error)
+{
+	const struct rule *rule = &rules[state][verb];
+
+	*next = rule->next;
+	if (!rule->refusal)
+		return 0;
+	return error_set(error, rule->refusal, "sandbox %s is %s, and cannot be %s%s", id, states[state].name,
+		verbs[verb], rule->refusal == ERROR_NOT_READY ? " yet" : mend_of(state, verb));
+}
+
+bool sandbox_state_may_go(enum sandbox_state from, enum sandbox_state to)
+{
+	return states[from].next & TO(to);
+}
+
+const char *sandbox_state_name(enum sandbox_state state)
+{
+	return states[state].name;
+}
+
+int sandbox_state_of_name(const char *name)
+{
+	for (int i = 0; i < SANDBOX_STATE_COUNT; i++)
+		if (!strcmp(states[i].name, name))
+			return i;
+	return -1;
+}

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Between sandboxes.c, sandbox.c and operation.c. */
+#ifndef HOST_CTL_SANDBOXES_PRIVATE_H
+#define HOST_CTL_SANDBOXES_PRIVATE_H
+
+#include "host-ctl/sandbox/sandboxes.h"
+
+struct sandboxes {
+	struct sandboxes_config config;
+	struct sandbox *first, *last; /* the oldest first */
+	unsigned int count;
+	struct operation *operations; /* the newest first */
+	unsigned int operation_count;
+	unsigned int command_count; /* of all sandboxes */
+	uint64_t output_bytes;	    /* held of commands that have ended */
+	struct sandbox_writing
+		*undone; /* rows that could not be taken out of the journal (sandbox_record.c) */
+};
+
+/* To the registry, and out of it with its memory. */
+void sandboxes_add(struct sandbox *sandbox);
+void sandboxes_forget(struct sandbox *sandbox);
+/* The hook of every change of a sandbox's state, before its watchers. */
+void sandboxes_changed(struct sandbox *sandbox, enum sandbox_state before);
+
+#endif

@@ -1,0 +1,314 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The daemon's life.
+ *
+ *   options, files that are there → runtime folder, locks → cgroups, leftovers away → templates, HTTP → loop
+ *   SIGTERM, SIGINT: no new connection, queued runs refused, VMs ended; when the last is gone, the loop stops
+ */
+#include "host-ctl/serve/serve.h"
+#include "common/io.h"
+#include "common/log.h"
+#include "common/version.h"
+#include "host-ctl/api/api_stream.h"
+#include "host-ctl/serve/recovery.h"
+#include "host-ctl/serve/runtime.h"
+#include "host-ctl/serve/serve_check.h"
+#include "host-ctl/serve/serve_options.h"
+#include "host-ctl/support/clock.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+	STATUS_FAILED = 1,
+	STATUS_USAGE = 2,
+	STOP_MS = 20 * 1000, /* for the VMs to end; then the daemon gives up and says so */
+	FDS_PRESIZED = 1024, /* growing the table later would wait for an RCU grace period */
+};
+
+struct serve {
+	struct serve_options options;
+	struct runtime runtime;
+	struct cgroup_tree cgroups;
+	struct metrics metrics;
+	struct api api;
+	struct recovery *recovery; /* for the start */
+	struct loop *loop;
+	struct http *http;
+	struct loop_source *signals[2], *stop_timer;
+	bool stopping;
+};
+
+static void pool_full(void *context)
+{
+	struct serve *serve = context;
+
+	log_info("ready: %u warm", serve->options.target);
+	if (serve->options.ready_fd >= 0 && write(serve->options.ready_fd, "\n", 1) != 1)
+		log_warn("cannot write to --ready-fd %d: %s", serve->options.ready_fd, strerror(errno));
+	fd_close(&serve->options.ready_fd);
+}
+
+static void pool_emptied(void *context)
+{
+	struct serve *serve = context;
+
+	/* Clients that have not read their last frame do not hold the daemon. */
+	api_streams_stop(&serve->api);
+	loop_stop(serve->loop, 0);
+}
+
+static void stop_is_late(void *context)
+{
+	struct serve *serve = context;
+
+	log_error("VMs did not end within %d ms; they stay in %s", STOP_MS, serve->options.cgroup_root);
+	loop_stop(serve->loop, STATUS_FAILED);
+}
+
+static void stop(void *context, const struct signalfd_siginfo *info)
+{
+	struct serve *serve = context;
+
+	if (serve->stopping)
+		return;
+	serve->stopping = true;
+	log_info("signal %u: stopping", info->ssi_signo);
+	loop_set_timer(serve->stop_timer, STOP_MS * CLOCK_NS_PER_MS);
+	http_stop_listening(serve->http);
+	/* Plain runs, and builds, end with their VMs. */
+	api_streams_stop(&serve->api);
+	templates_stop(serve->api.templates);
+}
+
+/* All but what is taken back. */
+static int sweep(struct serve *serve, struct error *error)
+{
+	int status = runtime_sweep(&serve->runtime, recovery_keeps, serve->recovery, error);
+	int count =
+		status ? status : cgroup_tree_sweep(&serve->cgroups, recovery_keeps, serve->recovery, error);
+
+	if (count > 0) {
+		log_warn("removed %d VMs that an earlier daemon left", count);
+		serve->metrics.leftovers_removed = (uint64_t)count;
+	}
+	return count < 0 ? count : 0;
+}
+
+static int open_host(struct serve *serve, struct error *error)
+{
+	const struct serve_options *options = &serve->options;
+	int status = runtime_open(&serve->runtime, options->runtime_directory, options->socket, error);
+
+	if (status)
+		return status;
+	status = cgroup_tree_open(&serve->cgroups, options->cgroup_root, options->limits_required, error);
+	if (status)
+		return status;
+	if (!serve->cgroups.limits)
+		log_warn("VMs run without limits of cpu, memory and pids (--limits available)");
+	return 0;
+}
+
+static struct templates *make_templates(struct serve *serve, struct error *error)
+{
+	const struct serve_options *options = &serve->options;
+	const struct templates_config config = {.state_directory = options->state_directory,
+		.cold = options->cold,
+		.target = options->target,
+		.vms_max = options->vms_max,
+		.starts_max = options->starts_max,
+		.queue_max = options->queue_max,
+		.standby = options->standby,
+		.reserve_bytes = options->reserve_bytes,
+		.source = {.kernel = {options->kernel, options->kernel},
+			.initrd = {options->initrd, options->initrd},
+			.image = {options->image, options->image},
+			.size = options->memory,
+			.memory_bytes = options->memory_bytes,
+			.cpus = options->cpus,
+			.rehearsals = options->rehearsals},
+		.kernel_smp = options->kernel_smp,
+		.vm = {.vmm = options->vmm,
+			.kvm = options->kvm,
+			.serial_directory = options->serial_directory,
+			.socket_directory = serve->runtime.sockets,
+			.uid_base = options->uid_base,
+			.boot_timeout_ms = options->boot_timeout_ms,
+			.no_prefault = options->no_prefault,
+			.cgroups = &serve->cgroups,
+			.loop = serve->loop}};
+
+	return templates_create(&config, &serve->metrics, pool_full, pool_emptied, serve, error);
+}
+
+/* Without one the daemon does what needs none, and refuses the rest with the reason; but where there is
+ * another daemon's, or one that cannot be read, it would do harm. */
+static int open_journal(struct serve *serve, struct error *error)
+{
+	struct journal *journal = NULL;
+	int status = journal_open(&journal, serve->options.state_directory, NULL, error);
+
+	if (status == -EBUSY || status == -ENOTSUP)
+		return status;
+	if (!status)
+		status = recovery_read(serve->recovery, journal, error);
+	if (!status)
+		serve->api.journal = journal_queue_create(serve->loop, journal);
+	if (serve->api.journal)
+		return 0;
+	journal_close(journal);
+	if (!status)
+		error_set(error, ERROR_INTERNAL, "out of memory for the journal");
+	log_error("%s. Until the daemon is started anew, sandboxes and requests with an Idempotency-Key are "
+		  "refused",
+		error->message);
+	error_set(
+		&serve->api.journal_error, error->kind, "%.450s, and start the daemon anew", error->message);
+	return 0;
+}
+
+static struct sandboxes *make_sandboxes(struct serve *serve)
+{
+	const struct sandboxes_config config = {.loop = serve->loop,
+		.templates = serve->api.templates,
+		.metrics = serve->api.metrics,
+		.events = &serve->api.events,
+		.keep_ms = serve->options.keep_ms,
+		.journal = serve->api.journal,
+		.journal_error = &serve->api.journal_error};
+
+	return sandboxes_create(&config);
+}
+
+static int make_parts(struct serve *serve, struct error *error)
+{
+	error_set(error, ERROR_INTERNAL, "out of memory or fds for the daemon's parts");
+	serve->loop = loop_create();
+	if (!serve->loop)
+		return -ENOMEM;
+	serve->signals[0] = loop_add_signal(serve->loop, SIGTERM, stop, serve);
+	serve->signals[1] = loop_add_signal(serve->loop, SIGINT, stop, serve);
+	serve->stop_timer = loop_add_timer(serve->loop, stop_is_late, serve);
+	serve->api = (struct api){
+		.loop = serve->loop, .metrics = &serve->metrics, .key_grace_ms = serve->options.key_grace_ms};
+	if (open_journal(serve, error) || sweep(serve, error))
+		return -EBUSY;
+	serve->api.templates = make_templates(serve, error);
+	if (!serve->signals[0] || !serve->signals[1] || !serve->stop_timer || !serve->api.templates)
+		return -ENOMEM;
+	serve->api.sandboxes = make_sandboxes(serve);
+	if (!serve->api.sandboxes)
+		return -ENOMEM;
+	recovery_apply(serve->recovery, serve->api.sandboxes, serve->api.templates, &serve->cgroups);
+	if (runtime_listen(&serve->runtime, serve->options.group, error))
+		return -EIO;
+	error_set(error, ERROR_INTERNAL, "the HTTP server did not start");
+	serve->http = http_create(serve->loop, serve->runtime.listener, serve->options.group,
+		serve->options.client_timeout_ms, &serve->metrics, &api_handler, &serve->api);
+	return serve->http ? 0 : -EIO;
+}
+
+static void finish(struct serve *serve)
+{
+	/* Answers that are to be kept are told when they are. */
+	journal_queue_destroy(serve->api.journal);
+	if (serve->api.sandboxes)
+		sandboxes_leave_journal(serve->api.sandboxes);
+	/* VMs that did not end still have runs, and these their connections: then the process's end is
+	 * theirs. */
+	if (!serve->api.templates || templates_are_empty(serve->api.templates)) {
+		http_destroy(serve->http);
+		sandboxes_destroy(serve->api.sandboxes);
+		templates_destroy(serve->api.templates);
+	}
+	loop_remove(serve->stop_timer);
+	loop_remove(serve->signals[0]);
+	loop_remove(serve->signals[1]);
+	loop_destroy(serve->loop);
+	runtime_close(&serve->runtime);
+	cgroup_tree_close(&serve->cgroups);
+	fd_close(&serve->options.ready_fd);
+}
+
+/* Each VM takes eight fds or so; the kernel grows the table once, now. */
+static void prepare_process(void)
+{
+	struct rlimit limit;
+	int high;
+
+	signal(SIGPIPE, SIG_IGN);
+	umask(022);
+	/* What libraries would open and read in the first request. */
+	tzset();
+	json_object_seed(0);
+	if (!getrlimit(RLIMIT_NOFILE, &limit)) {
+		limit.rlim_cur = limit.rlim_max;
+		setrlimit(RLIMIT_NOFILE, &limit);
+	}
+	high = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, FDS_PRESIZED);
+	fd_close(&high);
+}
+
+static int run(struct serve *serve)
+{
+	struct error error;
+	int status;
+
+	prepare_process();
+	serve->recovery = calloc(1, sizeof *serve->recovery);
+	if (!serve->recovery)
+		return STATUS_FAILED;
+	status = serve_check(&serve->options, &error);
+	if (!status)
+		status = open_host(serve, &error);
+	if (!status)
+		status = make_parts(serve, &error);
+	if (status) {
+		log_error("%s", error.message);
+		finish(serve);
+		return STATUS_FAILED;
+	}
+	recovery_finish(serve->recovery);
+	log_info("version %s listens on %s", TINDERBOX_VERSION, serve->options.socket);
+	status = templates_start(serve->api.templates);
+	if (!status)
+		status = loop_run(serve->loop);
+	log_info("stopped");
+	finish(serve);
+	return status ? STATUS_FAILED : 0;
+}
+
+int serve_main(int argc, char **argv)
+{
+	struct serve *serve = calloc(1, sizeof *serve);
+	char error[SERVE_ERROR_MAX];
+	int status = STATUS_FAILED;
+
+	if (!serve)
+		return STATUS_FAILED;
+	serve->runtime = (struct runtime){.folder_lock = -1, .socket_lock = -1, .listener = -1};
+	serve->cgroups.fd = -1;
+	if (serve_options_parse(&serve->options, argc, argv, error)) {
+		fprintf(stderr, "host-ctl serve: %s (see `host-ctl serve --help`)\n", error);
+		status = STATUS_USAGE;
+	} else if (serve->options.help) {
+		serve_options_print_help(stdout);
+		status = 0;
+	} else {
+		log_init("host-ctl serve", serve->options.verbose ? LOG_LEVEL_DEBUG : LOG_LEVEL_INFO);
+		status = run(serve);
+	}
+	if (serve->recovery)
+		recovery_finish(serve->recovery);
+	free(serve->recovery);
+	free(serve);
+	return status;
+}

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "host-ctl/support/state_folder.h"
+#include "common/io.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { LOCK_LOOK_MS = 5, LOCK_WAIT_MS = 1000 };
+
+enum { MODE_STATE = 0755, MODE_PRIVATE = 0700, WRITE_OTHERS = S_IWGRP | S_IWOTH };
+
+static int fail(struct error *error, int status, const char *what, const char *path)
+{
+	error_set(error, ERROR_INTERNAL,
+		"cannot %s the state folder %s: %s: name a folder that can be written with --state-dir", what,
+		path, strerror(-status));
+	return status;
+}
+
+static int check_owner(int fd, const char *path, struct error *error)
+{
+	struct stat status;
+
+	if (fstat(fd, &status) < 0)
+		return fail(error, -errno, "look at", path);
+	if (status.st_uid != geteuid())
+		error_set(error, ERROR_DENIED,
+			"the state folder %s is uid %u's, who could replace what VMs are made of: give it to "
+			"uid %u "
+			"(chown), or name another with --state-dir",
+			path, (unsigned int)status.st_uid, (unsigned int)geteuid());
+	else if (status.st_mode & WRITE_OTHERS)
+		error_set(error, ERROR_DENIED,
+			"the state folder %s has mode %04o, so that others could replace what VMs are made "
+			"of: take "
+			"that from them (chmod go-w), or name another with --state-dir",
+			path, (unsigned int)(status.st_mode & 07777));
+	else
+		return 0;
+	return -EPERM;
+}
+
+static int open_at(int at, const char *name, int flags, mode_t mode, const char *path, struct error *error)
+{
+	int fd, status;
+
+	if (mkdirat(at, name, mode) < 0 && errno != EEXIST)
+		return fail(error, -errno, "make", path);
+	fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | flags);
+	if (fd < 0)
+		return fail(error, -errno, "open", path);
+	status = check_owner(fd, path, error);
+	if (!status)
+		return fd;
+	fd_close(&fd);
+	return status;
+}
+
+int state_folder_open(const char *path, struct error *error)
+{
+	return open_at(AT_FDCWD, path, 0, MODE_STATE, path, error);
+}
+
+int state_folder_open_in(int folder, const char *path, const char *name, struct error *error)
+{
+	char whole[PATH_MAX];
+
+	snprintf(whole, sizeof whole, "%.4000s/%.64s", path, name);
+	return open_at(folder, name, O_NOFOLLOW, MODE_PRIVATE, whole, error);
+}
+
+int state_folder_lock(int folder)
+{
+	const struct timespec pause = {.tv_nsec = LOCK_LOOK_MS * 1000000};
+
+	for (int waited = 0; flock(folder, LOCK_EX | LOCK_NB) < 0; waited += LOCK_LOOK_MS) {
+		if (errno != EWOULDBLOCK || waited >= LOCK_WAIT_MS)
+			return -errno;
+		nanosleep(&pause, NULL);
+	}
+	return 0;
+}

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The folder of what outlives the daemon (--state-dir): whoever can write there decides what later VMs are.
+ */
+#ifndef HOST_CTL_STATE_FOLDER_H
+#define HOST_CTL_STATE_FOLDER_H
+
+#include "host-ctl/support/error.h"
+#include <sys/types.h>
+
+/*
+ * Opens it, made when missing. The fd, the caller's; or -errno with *error set, which names the path, what is
+ * wrong and the mend: it cannot be made or opened, it is another user's, or others may write to it (-EPERM).
+ */
+int state_folder_open(const char *path, struct error *error);
+/* The same of a folder in it, for this daemon alone; it is no symbolic link. name: of the folder. */
+int state_folder_open_in(int folder, const char *path, const char *name, struct error *error);
+
+/*
+ * Takes the lock of a folder that one daemon has at a time; it ends with the fd. 0; -EWOULDBLOCK: another has
+ * it for a second already; or -errno. A child that a killed daemon was launching has it for a moment longer.
+ */
+int state_folder_lock(int folder);
+
+#endif

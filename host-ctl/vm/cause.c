@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "host-ctl/vm/cause.h"
+#include "host-ctl/support/text.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* How log lines of the vmm begin. */
+#define NAME "vmm: "
+static const char *const starts[] = {NAME "error: ", NAME "warning: ", NAME "info: "};
+enum { STARTS = sizeof starts / sizeof starts[0] };
+
+/* Whether text, of `length` bytes, ends so. */
+static bool ends_with(const char *text, size_t length, const char *end)
+{
+	size_t wanted = strlen(end);
+
+	return length >= wanted && !memcmp(text + length - wanted, end, wanted);
+}
+
+static void drop_repeated(char *words, const char *reason)
+{
+	size_t length = strlen(words);
+
+	if (!reason[0] || !ends_with(words, length, reason))
+		return;
+	length -= strlen(reason);
+	for (int i = 0; i < STARTS; i++) {
+		size_t before = length - strlen(starts[i]);
+
+		if (!ends_with(words, length, starts[i]))
+			continue;
+		if (before == 0)
+			words[0] = '\0';
+		else if (ends_with(words, before, "; "))
+			words[before - 2] = '\0';
+		return;
+	}
+}
+
+void cause_set_end(char *cause, size_t size, const char *end, const char *reason)
+{
+	bool told = !strncmp(reason, end, strlen(end));
+
+	snprintf(cause, size, "%s%s%s", told ? "" : end, told || !reason[0] ? "" : ": ", reason);
+}
+
+void cause_add_words(char *cause, size_t size, char *words, const char *reason)
+{
+	size_t length = strlen(cause);
+
+	drop_repeated(words, reason);
+	if (!words[0])
+		return;
+	if (strncmp(words, NAME, strlen(NAME)) == 0)
+		words += strlen(NAME);
+	snprintf(cause + length, size - length, " (" NAME "%s)", words);
+}
+
+/* The name that the text begins with as fd:N, with *used its length; or NULL. */
+static const char *find_name(
+	const char *text, unsigned int first, const char *const *names, unsigned int count, size_t *used)
+{
+	unsigned long number;
+	char *end;
+
+	if (strncmp(text, "fd:", 3) != 0 || text[3] < '0' || text[3] > '9')
+		return NULL;
+	number = strtoul(text + 3, &end, 10);
+	*used = (size_t)(end - text);
+	return number >= first && number - first < count ? names[number - first] : NULL;
+}
+
+void cause_name_files(
+	char *text, size_t size, unsigned int first, const char *const *names, unsigned int count)
+{
+	char *copy = strdup(text);
+	size_t at = 0, used;
+
+	/* Without memory the numbers stay. */
+	for (const char *from = copy; from && *from && at < size - 1; from += used) {
+		const char *name = find_name(from, first, names, count, &used);
+
+		used = name ? used : 1;
+		at += (size_t)snprintf(
+			text + at, size - at, "%.*s", name ? (int)strlen(name) : 1, name ? name : from);
+	}
+	free(copy);
+	text_make_printable(text);
+}

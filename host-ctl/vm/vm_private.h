@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Between vm.c (life and death), vm_start.c (birth), vm_agent.c and vm_commands.c (the way to a warm VM),
+ * vm_build.c (the way to a template), and vm_owned.c (what an owner asks). */
+#ifndef HOST_CTL_VM_PRIVATE_H
+#define HOST_CTL_VM_PRIVATE_H
+
+#include "host-ctl/vm/vm.h"
+
+/* A transition of the picture in vm.h; one that is not in it is a bug, is logged, and ends the VM. */
+void vm_move(struct vm *vm, enum vm_state next);
+
+/* Reads what the vmm says. */
+void vm_control_ready(struct vm *vm);
+/* Reads what the agent says on the stream it opened. */
+void vm_agent_ready(struct vm *vm, uint32_t events);
+/* Asks the vmm for a stream to the agent: to CONNECTING. */
+void vm_connect_session(struct vm *vm);
+/* Closes the session stream of a VM that is not BUSY. */
+void vm_close_session(struct vm *vm);
+/* The next step of a VM that has its identity: another stream to the agent, or what a build has after its
+ * last command. */
+void vm_go_on(struct vm *vm);
+
+/* Sends the next command on the session stream, to PREPARING or REHEARSING. False: there is none left. */
+bool vm_command_start(struct vm *vm);
+/* Reads what comes of it. When it ends with status 0, the stream is closed and the VM goes on; else it ends.
+ */
+void vm_command_ready(struct vm *vm);
+/* There is a command that was not run yet. */
+bool vm_has_commands(const struct vm *vm);
+
+/* A build, after its last command: to PARKING; when that time is over, to PAUSING. */
+void vm_park(struct vm *vm);
+void vm_pause(struct vm *vm);
+/* A build's vmm replied to VMM_PAUSE or VMM_SAVE. */
+void vm_build_replied(struct vm *vm, const struct vmm_message *message);
+
+/* The vmm replied to what the owner of an OWNED VM asked. fd: -1, or taken over. */
+void vm_owned_replied(struct vm *vm, const struct vmm_message *message, int fd);
+/* What the cgroup of such a VM is limited to. */
+struct cgroup_limits vm_limits_of(const struct vm_source *source);
+
+bool vm_source_is_clone(const struct vm_source *source);
+/* Its vmm is given a working set. */
+bool vm_has_working_set(const struct vm *vm);
+void vm_socket_path(const struct vm *vm, char path[VM_SOCKET_MAX]);
+/* The time of vm->timer is over. */
+void vm_time_is_up(struct vm *vm);
+/* Reaps it, if it has ended. */
+void vm_process_ended(struct vm *vm);
+/* Ends the process and all that came of it, now. */
+void vm_kill(struct vm *vm);
+/* Frees all that is left. The process is reaped, or was never there. */
+void vm_destroy(struct vm *vm);
+
+#endif

@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Sandboxes when there are too many of them, or no room to note them down. */
+#include "tests/unit/hostctl_sandboxes_fixture.h"
+
+#include <sched.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+
+enum { CLIENTS = 1000, VMS = 16, QUEUE = 8 };
+
+static int fds_of(const struct daemon *daemon)
+{
+	char path[64];
+
+	snprintf(path, sizeof path, "/proc/%d/fd", (int)daemon->pid);
+	return count_entries(path, "") - 2;
+}
+
+/* Waits while the backlog is full. */
+static int create_later(const struct daemon *daemon)
+{
+	int fd = unix_connect(daemon->socket, SOCK_STREAM);
+
+	for (int waited = 0; fd == -EAGAIN && waited < WAIT_MS; waited += POLL_MS) {
+		sleep_ms(POLL_MS);
+		fd = unix_connect(daemon->socket, SOCK_STREAM);
+	}
+	assert_true(fd >= 0);
+	fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK);
+	client_request(fd, "POST", "/v1/sandboxes", "", "{}");
+	return fd;
+}
+
+struct tally {
+	int made, refused;
+	char ids[VMS + QUEUE][32];
+};
+
+static void take_answer(int fd, struct tally *tally)
+{
+	static const char refusal[] =
+		"no warm VM, and 8 runs wait already (--queue-max): try again later, or raise --pool";
+	struct answer answer;
+
+	client_answer(fd, &answer);
+	if (answer.status == 201) {
+		assert_true(tally->made < VMS + QUEUE);
+		snprintf(tally->ids[tally->made++], sizeof tally->ids[0], "%s",
+			json_string_value(json_object_get(answer.json, "id")));
+	} else {
+		assert_int_equal(answer.status, 429);
+		assert_string_equal(error_member(&answer, "code"), "exhausted");
+		assert_string_equal(error_member(&answer, "message"), refusal);
+		tally->refused++;
+	}
+	answer_finish(&answer);
+	close(fd);
+}
+
+/* Answers that come, until so many were made and no more come but of those that wait. */
+static void take_answers(const struct daemon *daemon, int *fds, struct tally *tally, int made)
+{
+	for (int waited = 0; waited < WAIT_MS; waited += POLL_MS) {
+		for (int i = 0; i < CLIENTS; i++) {
+			struct pollfd wait = {.fd = fds[i], .events = POLLIN};
+
+			if (fds[i] < 0 || poll(&wait, 1, 0) != 1)
+				continue;
+			take_answer(fds[i], tally);
+			fds[i] = -1;
+		}
+		if (tally->made == made &&
+			tally->made + tally->refused + pool_number(daemon, "queued") == CLIENTS)
+			return;
+		sleep_ms(POLL_MS);
+	}
+	fail_msg("%d were made and %d refused, wanted %d", tally->made, tally->refused, made);
+}
+
+/* Those that are gone are forgotten, too. */
+static void await_none_known(const struct daemon *daemon)
+{
+	bool none = false;
+
+	for (int waited = 0; waited < WAIT_MS && !none; waited += POLL_MS) {
+		struct answer answer;
+
+		call(daemon, "GET", "/v1/sandboxes?state=gone", NULL, &answer);
+		none = !strcmp(answer.body, "{\"sandboxes\":[]}\n");
+		answer_finish(&answer);
+		sleep_ms(none ? 0 : POLL_MS);
+	}
+	assert_true(none);
+}
+
+/* As many as there is room for, and then as many as may wait; nothing of the others stays. */
+static void test_a_thousand_at_once(void **state)
+{
+	static char *const options[] = {"--pool", "2", "--max-vms", "16", "--queue-max", "8", "--reserve",
+		"0", "--keep-ms", "1", NULL};
+	static int fds[CLIENTS];
+	struct tally tally = {0};
+	struct daemon daemon;
+	struct answer answer;
+	int before, queued;
+
+	(void)state;
+	daemon_start(&daemon, "boot", options);
+	before = fds_of(&daemon);
+	for (int i = 0; i < CLIENTS; i++)
+		fds[i] = create_later(&daemon);
+	call(&daemon, "GET", "/v1/healthz", NULL, &answer);
+	assert_int_equal(answer.status, 200);
+	answer_finish(&answer);
+	take_answers(&daemon, fds, &tally, VMS);
+	assert_int_equal(pool_number(&daemon, "busy"), VMS);
+	queued = (int)pool_number(&daemon, "queued");
+	assert_in_range(queued, 0, QUEUE);
+	for (int i = 0; i < queued; i++)
+		delete_sandbox(&daemon, tally.ids[i]);
+	take_answers(&daemon, fds, &tally, VMS + queued);
+	assert_int_equal(tally.refused, CLIENTS - VMS - queued);
+	for (int i = queued; i < VMS + queued; i++)
+		delete_sandbox(&daemon, tally.ids[i]);
+	await_pool(&daemon, "warm", 2);
+	await_pool(&daemon, "busy", 0);
+	await_none_known(&daemon);
+	assert_int_equal(count_entries(daemon.cgroups, "vm-"), 2);
+	for (int waited = 0; waited < WAIT_MS && fds_of(&daemon) > before; waited += POLL_MS)
+		sleep_ms(POLL_MS);
+	assert_in_range(fds_of(&daemon), 1, before);
+	daemon_stop(&daemon);
+}
+
+/* --- a full disk --- */
+
+/* In a mount namespace of this process's own. */
+static void mount_state(struct daemon *daemon)
+{
+	if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0) {
+		print_message("needs root\n");
+		skip();
+	}
+	daemon_folder(daemon);
+	assert_int_equal(mkdir(daemon->state, 0755), 0);
+	assert_int_equal(mount("state", daemon->state, "tmpfs", 0, "size=600k"), 0);
+}
+
+static void fill(const struct daemon *daemon)
+{
+	static const char block[4096];
+	char path[128];
+	int fd;
+
+	snprintf(path, sizeof path, "%s/ballast", daemon->state);
+	fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+	assert_true(fd >= 0);
+	while (write(fd, block, sizeof block) > 0)
+		;
+	close(fd);
+}
+
+static void make_room(const struct daemon *daemon)
+{
+	char path[128];
+
+	snprintf(path, sizeof path, "%s/ballast", daemon->state);
+	assert_int_equal(unlink(path), 0);
+}
+
+static void test_no_room_to_note_it_down(void **state)
+{
+	static char *const pool_of_one[] = {"--pool", "1", NULL};
+	char id[32], next[32], last[32], wanted[256];
+	struct daemon daemon;
+	struct answer answer;
+
+	(void)state;
+	mount_state(&daemon);
+	daemon_launch(&daemon, "boot", pool_of_one, true);
+	create_sandbox(&daemon, "{}", id);
+	await_pool(&daemon, "warm", 1);
+	fill(&daemon);
+	snprintf(wanted, sizeof wanted, "no room for the journal %s/journal.db: free some on its disk",
+		daemon.state);
+	for (int i = 0; i < 3; i++) {
+		call(&daemon, "POST", "/v1/sandboxes", "{}", &answer);
+		expect_error_answer(&answer, 429, "exhausted", wanted);
+		await_pool(&daemon, "busy", 1);
+		await_pool(&daemon, "warm", 1);
+	}
+	/* What needs no note goes on, and so does what was noted. */
+	expect_echo(&daemon);
+	call_sandbox(&daemon, "POST", id, "/run", "{\"argv\":[\"exit\",\"3\"]}", &answer);
+	assert_string_equal(member(&answer, "result"), "{\"kind\":\"exited\",\"code\":3}");
+	answer_finish(&answer);
+	call_sandbox(&daemon, "POST", id, "/pause", NULL, &answer);
+	assert_int_equal(answer.status, 200);
+	answer_finish(&answer);
+	/* And the way to have less. */
+	delete_sandbox(&daemon, id);
+	await_pool(&daemon, "warm", 1);
+	make_room(&daemon);
+	create_sandbox(&daemon, "{}", next);
+	/* The first note has that of the deletion taken up again, which the second finds done. */
+	await_pool(&daemon, "warm", 1);
+	create_sandbox(&daemon, "{}", last);
+	/* The next daemon knows what is there, and not what is not. */
+	kill(daemon.pid, SIGKILL);
+	assert_int_equal(daemon_wait(&daemon), 128 + SIGKILL);
+	daemon_launch(&daemon, "boot", pool_of_one, true);
+	await_state(&daemon, next, "ready");
+	await_state(&daemon, last, "ready");
+	call_sandbox(&daemon, "GET", id, "", NULL, &answer);
+	assert_int_equal(answer.status, 404);
+	answer_finish(&answer);
+	delete_sandbox(&daemon, next);
+	delete_sandbox(&daemon, last);
+	daemon_stop(&daemon);
+	assert_int_equal(umount2(daemon.state, MNT_DETACH), 0);
+	assert_int_equal(rmdir(daemon.state), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_a_thousand_at_once),
+		cmocka_unit_test(test_no_room_to_note_it_down),
+	};
+
+	/* One end of each connection is here. */
+	setrlimit(RLIMIT_NOFILE, &(struct rlimit){.rlim_cur = 4096, .rlim_max = 4096});
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
