@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The way of a sandbox that was taken back, and of one that is resumed, to READY. */
 #include "common/io.h"
-#include "host-ctl/sandbox_private.h"
+#include "host-ctl/sandbox/sandbox_private.h"
 
 #include <stddef.h>
 
