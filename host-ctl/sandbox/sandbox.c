@@ -233,59 +233,8 @@ static void vm_gone(void *context)
 	}
 }
 
-/* Its guest runs; READY when its agent takes commands. One that was taken back is sought by asking it for a
- * stream, which the first command will use. What does not come is found by SANDBOX_CLOCK_PATIENCE. */
-static void come_up(struct sandbox *sandbox)
-{
-	sandbox->comes_up = !vm_is_identified(sandbox->vm);
-	if (!sandbox->comes_up) {
-		sandbox_move(sandbox, SANDBOX_READY, NULL);
-		return;
-	}
-	sandbox_set_clock(sandbox, SANDBOX_CLOCK_PATIENCE, SANDBOX_RETURN_MS);
-	vm_ask_stream(sandbox->vm, &sandbox->knock);
-}
-
-static void knocked(struct vm_request *request, int status, int fd)
-{
-	struct sandbox *sandbox = (struct sandbox *)((char *)request - offsetof(struct sandbox, knock));
-
-	fd_close(&sandbox->stream);
-	if (!status)
-		sandbox->stream = fd;
-}
-
-static void vm_identified(void *context)
-{
-	struct sandbox *sandbox = context;
-
-	if (sandbox->state == SANDBOX_RESUMING && sandbox->comes_up)
-		come_up(sandbox);
-}
-
-/* The vmm says so by itself: of one that was taken back, which may have been asked to pause or resume just
- * before its daemon ended. What we ask for ourselves is told by its reply. */
-static void vm_stands(void *context, bool paused)
-{
-	struct sandbox *sandbox = context;
-
-	if (sandbox->state == SANDBOX_RESUMING && (!sandbox->seen || sandbox->comes_up)) {
-		if (paused)
-			sandbox_move(sandbox, SANDBOX_PAUSED, NULL);
-		else if (!sandbox->comes_up)
-			come_up(sandbox);
-	} else if (sandbox->state == SANDBOX_READY && paused) {
-		sandbox_move(sandbox, SANDBOX_PAUSING, NULL);
-		sandbox_move(sandbox, SANDBOX_PAUSED, NULL);
-	} else if (sandbox->state == SANDBOX_PAUSED && !paused) {
-		sandbox_move(sandbox, SANDBOX_RESUMING, NULL);
-		come_up(sandbox);
-	}
-	sandbox->seen = true;
-}
-
 static const struct vm_owner_events owner_events = {
-	.ended = vm_ended, .gone = vm_gone, .stands = vm_stands, .identified = vm_identified};
+	.ended = vm_ended, .gone = vm_gone, .stands = sandbox_stands, .identified = sandbox_identified};
 
 static void know_vm(struct sandbox *sandbox, struct vm *vm)
 {
@@ -403,7 +352,7 @@ static void paused_or_resumed(struct vm_request *request, int status, int fd)
 		goal = pausing ? SANDBOX_READY : SANDBOX_PAUSED;
 	}
 	if (goal == SANDBOX_READY && !pausing)
-		come_up(sandbox);
+		sandbox_come_up(sandbox);
 	else
 		sandbox_move(sandbox, goal, NULL);
 }
@@ -501,7 +450,7 @@ static struct sandbox *make(struct sandboxes *all, uid_t uid)
 	sandbox->claim.granted = granted;
 	sandbox->claim.refused = refused;
 	sandbox->request.replied = paused_or_resumed;
-	sandbox->knock.replied = knocked;
+	sandbox->knock.replied = sandbox_knocked;
 	sandbox->timer = loop_add_timer(all->config.loop, timer_fired, sandbox);
 	if (sandbox->timer)
 		return sandbox;

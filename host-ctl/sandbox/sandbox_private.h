@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Between sandbox.c and sandbox_power.c. */
+/* Between sandbox.c, sandbox_power.c and sandbox_return.c. */
 #ifndef HOST_CTL_SANDBOX_PRIVATE_H
 #define HOST_CTL_SANDBOX_PRIVATE_H
 
@@ -26,5 +26,18 @@ void sandbox_stop(struct sandbox *sandbox, const char *reason);
 void sandbox_stop_recorded(struct sandbox *sandbox, const struct error *error);
 /* STOPPED to STARTING. 0, or -1 with *error set, as of sandbox_claim: it stays as it is. */
 int sandbox_start(struct sandbox *sandbox, struct error *error);
+
+/* --- sandbox_return.c --- */
+
+/*
+ * Its guest runs; READY when its agent takes commands. One that was taken back is sought by asking it for a
+ * stream, which the first command will use. What does not come is found by SANDBOX_CLOCK_PATIENCE.
+ */
+void sandbox_come_up(struct sandbox *sandbox);
+/* That stream is there, or is not. */
+void sandbox_knocked(struct vm_request *request, int status, int fd);
+/* Of struct vm_owner_events. */
+void sandbox_stands(void *context, bool paused);
+void sandbox_identified(void *context);
 
 #endif

@@ -50,20 +50,15 @@ static void make_room(void)
 	pthread_cond_broadcast(&changed);
 }
 
-static void *allocate(size_t size)
-{
-	void *memory = calloc(1, size);
-
-	if (!memory)
-		fake_fail("memory");
-	return memory;
-}
-
 void fake_hold(struct fake *fake, bool has_input)
 {
-	struct fake_held *held = allocate(sizeof *held);
+	struct fake_held *held = calloc(1, sizeof *held);
 
-	held->bytes[0] = allocate(2 * (size_t)AGENT_OUTPUT_BUFFER);
+	if (!held)
+		exit(VMM_END_SETUP);
+	held->bytes[0] = malloc(2 * (size_t)AGENT_OUTPUT_BUFFER);
+	if (!held->bytes[0])
+		fake_fail("memory");
 	held->bytes[1] = held->bytes[0] + AGENT_OUTPUT_BUFFER;
 	held->id = fake->id;
 	held->stream = fake->session;
