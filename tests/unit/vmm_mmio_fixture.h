@@ -37,7 +37,7 @@ struct counter {
 	unsigned *destroyed;
 	unsigned notified[QUEUES], resets, popped;
 	int last_pop;
-	bool keep;
+	bool keep, live_at_reset;
 };
 
 struct fixture {
@@ -67,7 +67,12 @@ static inline bool counter_notify(struct virtio_device *device, unsigned queue)
 
 static inline void counter_reset(struct virtio_device *device)
 {
-	((struct counter *)device)->resets++;
+	struct counter *counter = (struct counter *)device;
+
+	counter->resets++;
+	counter->live_at_reset |= device->running;
+	for (unsigned i = 0; i < QUEUES; i++)
+		counter->live_at_reset |= device->queues[i].live;
 }
 
 static inline void counter_destroy(struct virtio_device *device)

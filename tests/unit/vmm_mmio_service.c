@@ -172,6 +172,9 @@ static void the_device_hears_of_a_reset_before_anything_else(void **state)
 	virtio_device_enter(&f->device->base);
 	assert_int_equal(f->device->resets, 1);
 	assert_int_equal(f->device->popped, 0);
+	/* And finds the queues empty that are the next driver's. */
+	assert_false(f->device->live_at_reset);
+	assert_true(f->device->base.running && f->device->base.queues[1].live);
 	virtio_device_leave(&f->device->base);
 	fake_driver_run(&f->driver);
 	assert_int_equal(f->device->resets, 1);

@@ -411,6 +411,22 @@ static struct virtio_mmio *from_base(struct virtio_transport *base)
 	return (struct virtio_mmio *)base;
 }
 
+/* A driver may have set the device up again since: its queues are not those that the reset is about. */
+static void reset_device(struct virtio_device *device)
+{
+	bool running = device->running, live[VIRTIO_QUEUES_MAX];
+
+	device->running = false;
+	for (unsigned i = 0; i < device->queue_count; i++) {
+		live[i] = device->queues[i].live;
+		device->queues[i].live = false;
+	}
+	device->ops->reset(device);
+	device->running = running;
+	for (unsigned i = 0; i < device->queue_count; i++)
+		device->queues[i].live = live[i];
+}
+
 static void transport_enter(struct virtio_transport *base)
 {
 	struct virtio_mmio *mmio = from_base(base);
@@ -420,7 +436,7 @@ static void transport_enter(struct virtio_transport *base)
 		return;
 	mmio->reset_pending = false;
 	if (mmio->device->ops->reset)
-		mmio->device->ops->reset(mmio->device);
+		reset_device(mmio->device);
 }
 
 static void transport_leave(struct virtio_transport *base)

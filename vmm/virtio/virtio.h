@@ -33,8 +33,10 @@ struct virtio_device_ops {
 	 * of a queue are given back in the order in which they were taken: snapshots rest on it.
 	 */
 	bool (*notify)(struct virtio_device *device, unsigned queue);
-	/* The driver reset the device: drop all that belongs to it. The queues are empty already. May be
-	 * NULL. */
+	/*
+	 * The driver reset the device: drop all that belongs to it. The queues are empty, also where the next
+	 * driver has filled its own already: nothing of it was served before this. May be NULL.
+	 */
 	void (*reset)(struct virtio_device *device);
 	/*
 	 * The driver wrote bytes of the device's configuration, which lie wholly inside it. On a vCPU's
