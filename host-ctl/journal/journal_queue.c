@@ -124,6 +124,9 @@ static void start_batch(struct journal_queue *queue)
 	int status;
 
 	queue->busy = true;
+	if (queue->timed)
+		loop_set_timer(queue->timer, 0);
+	queue->timed = false;
 	take_batch(queue);
 	status = worker_start(queue->loop, commit_batch, batch_is_done, queue);
 	if (!status)
@@ -159,6 +162,7 @@ void journal_queue_destroy(struct journal_queue *queue)
 		return;
 	loop_remove(queue->timer);
 	queue->timer = NULL;
+	queue->timed = false;
 	go_on(queue);
 	while (queue->busy)
 		if (loop_turn(queue->loop, -1) < 0)

@@ -286,11 +286,13 @@ static void send_new(struct fuzz *fuzz, struct client *client)
 
 static void send_identity(struct fuzz *fuzz, struct client *client)
 {
-	struct agent_identity identity = {.realtime_ns = 1, .hostname = "sandbox-1"};
+	struct agent_identity identity = {.realtime_ns = 1, .machine_id = {1}, .hostname = "sandbox-1"};
 
-	if (fuzz_one_in(fuzz->input, 8))
+	if (fuzz_one_in(fuzz->input, 8)) {
 		fuzz_take(fuzz->input, identity.hostname,
 			fuzz_below(fuzz->input, sizeof(identity.hostname) + 1));
+		identity.machine_id[0] = identity.hostname[0] & 1; /* 0: the same machine */
+	}
 	send_frame(client, AGENT_IDENTITY, &identity, sizeof(identity));
 }
 

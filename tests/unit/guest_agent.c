@@ -70,7 +70,7 @@ static void nothing_runs_before_identity(void **state)
 {
 	struct fixture *f = *state;
 	struct command command = {.argv = ARGV("/bin/true")};
-	struct agent_identity identity = {.hostname = "a"};
+	struct agent_identity identity = {.machine_id = {1}, .hostname = "a"};
 	struct agent_status status;
 	struct outcome outcome;
 	struct client client, control;
@@ -506,7 +506,7 @@ static void one_stream_too_many_is_told(void **state)
 static void it_says_hello_unasked(void **state)
 {
 	struct fixture *f = *state;
-	struct agent_identity identity = {.hostname = "a"};
+	struct agent_identity identity = {.machine_id = {1}, .hostname = "a"};
 	struct client client;
 	struct frame frame;
 	int fds[2];

@@ -403,7 +403,7 @@ static inline void client_expect_error(struct fixture *f, struct client *client,
 static inline void give_identity(struct fixture *f)
 {
 	struct agent_control control = {.version = AGENT_PROTO_VERSION};
-	struct agent_identity identity = {.realtime_ns = 1, .hostname = "sandbox-1"};
+	struct agent_identity identity = {.realtime_ns = 1, .machine_id = {1}, .hostname = "sandbox-1"};
 	struct agent_status status;
 	struct client client;
 	struct frame frame;
