@@ -414,7 +414,7 @@ static struct virtio_mmio *from_base(struct virtio_transport *base)
 /* A driver may have set the device up again since: its queues are not those that the reset is about. */
 static void reset_device(struct virtio_device *device)
 {
-	bool running = device->running, live[VIRTIO_QUEUES_MAX];
+	bool running = device->running, live[VIRTIO_QUEUES_MAX] = {false};
 
 	device->running = false;
 	for (unsigned i = 0; i < device->queue_count; i++) {
