@@ -122,11 +122,13 @@ static int check(void *context, struct http_request *request, struct error *erro
 		if (!matches(&routes[i], request->path))
 			continue;
 		request->route = &routes[i];
-		if (takes(&routes[i], request->method))
+		if (takes(&routes[i], request->method)) {
+			request->allow[0] = '\0';
 			return check_query(&routes[i], request, error) ||
 					       (is_keyed(request) && api_keyed_check(request, error))
 				       ? -1
 				       : 0;
+		}
 		add_allowed(request, routes[i].method);
 		*(first ? &second : &first) = &routes[i];
 	}

@@ -187,6 +187,14 @@ const char *cli_socket_path(const char *option)
 	return path && path[0] ? path : CLIENT_SOCKET_DEFAULT;
 }
 
+bool cli_is_name(const char *text)
+{
+	static const char characters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+	size_t length = strspn(text, characters);
+
+	return length && length <= CLI_NAME_MAX && !text[length];
+}
+
 void cli_clean_text(char *to, size_t size, const char *from)
 {
 	size_t n = 0;

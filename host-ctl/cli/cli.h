@@ -16,7 +16,7 @@
 /* Exit status of every failure that is host-ctl's own: usage, no daemon, refused, no result. */
 enum { CLI_FAILURE = 125 };
 
-enum { CLI_TEXT_MAX = 1024, CLI_OPTIONS_MAX = 64 };
+enum { CLI_TEXT_MAX = 1024, CLI_OPTIONS_MAX = 64, CLI_NAME_MAX = 64 };
 
 struct cli_option {
 	const char *name; /* without the two dashes */
@@ -80,6 +80,10 @@ int cli_fail_client(const struct client_error *error, bool json);
 int cli_print_json(const json_t *value);
 /* Flushes standard output. 0, or CLI_FAILURE (said) when something of it could not be written. */
 int cli_finish_output(void);
+
+/* Can it be a name or an id, and so a part of a path? 1 to CLI_NAME_MAX of A-Z, a-z, 0-9, '.', '_' and '-'.
+ */
+bool cli_is_name(const char *text);
 
 /* Copies text, each control character (and each byte of a C1 one) replaced by '?'. Always terminated. */
 void cli_clean_text(char *to, size_t size, const char *from);

@@ -37,13 +37,12 @@ const char logs_usage[] =
 	"error. With -f, --follow: until it has ended. exit status: 0, whatever the command's.\n";
 /* clang-format on */
 
-enum { PATH_SIZE = 256, WORD_MAX = 64 };
+enum { PATH_SIZE = 256 };
 
 /* /v1/sandboxes/SANDBOX and what comes after it. 0, or CLI_FAILURE (said). */
 static int make_path(char path[PATH_SIZE], const char *sandbox, const char *command, const char *rest)
 {
-	if (strchr(sandbox, '/') || strlen(sandbox) > WORD_MAX || strchr(command, '/') ||
-		strlen(command) > WORD_MAX)
+	if (!cli_is_name(sandbox) || (command[0] && !cli_is_name(command)))
 		return cli_fail("%s %s: that is no id or name", sandbox, command);
 	snprintf(path, PATH_SIZE, "/v1/sandboxes/%s%s%s%s", sandbox, command[0] ? "/commands/" : "", command,
 		rest);
@@ -400,6 +399,7 @@ static int skip_gap(const struct operands *operands, json_int_t *at, struct clie
 int cmd_logs(int argc, char **argv)
 {
 	struct operands operands;
+	char path[PATH_SIZE];
 	struct client_error error, gap;
 	json_int_t at = 0;
 	int r = parse_operands(&operands, true, argc, argv);
@@ -408,7 +408,7 @@ int cmd_logs(int argc, char **argv)
 		fputs(logs_usage, stdout);
 		return cli_finish_output();
 	}
-	if (r)
+	if (r || make_path(path, operands.sandbox, operands.command, ""))
 		return CLI_FAILURE;
 	do {
 		r = print_some(&operands, &at, &error);

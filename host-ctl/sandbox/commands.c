@@ -5,11 +5,17 @@
 
 #include <string.h>
 
+/* One whose row is being written is its creator's alone: it may not come to be. */
+static bool is_known(const struct command *command)
+{
+	return !command->created;
+}
+
 struct command *commands_find(const struct sandbox *sandbox, const char *id, struct error *error)
 {
 	struct command *command = sandbox->commands;
 
-	while (command && strcmp(command->id, id) != 0)
+	while (command && (!is_known(command) || strcmp(command->id, id) != 0))
 		command = command->next;
 	if (!command)
 		error_set(error, ERROR_NOT_FOUND, "sandbox %s has no command %.64s", sandbox->id, id);
@@ -30,7 +36,8 @@ json_t *commands_to_json(const struct sandbox *sandbox)
 	json_t *list = json_array();
 
 	for (struct command *command = sandbox->commands; command; command = command->next)
-		json_array_append_new(list, command_to_json(command));
+		if (is_known(command))
+			json_array_append_new(list, command_to_json(command));
 	return json_pack("{s:o}", "commands", list);
 }
 

@@ -508,7 +508,7 @@ static int restore_spec(struct sandbox *sandbox, const char *text, struct error 
 	return status;
 }
 
-/* Of one with a VM, and so of this boot; at least a moment. */
+/* At least a moment. */
 static uint64_t left_of_ttl(const struct sandbox *sandbox)
 {
 	uint64_t passed = (clock_now() - sandbox->created_ns) / CLOCK_NS_PER_MS;
@@ -516,6 +516,15 @@ static uint64_t left_of_ttl(const struct sandbox *sandbox)
 	if (!sandbox->spec.ttl_ms)
 		return 0;
 	return passed < sandbox->spec.ttl_ms ? sandbox->spec.ttl_ms - passed : 1;
+}
+
+/* CLOCK_MONOTONIC begins anew with each boot of the host: only the wall tells how long ago it was, and the
+ * difference to now may be below 0, modulo 2^64. */
+static uint64_t created_before_boot(uint64_t created_ms)
+{
+	uint64_t now_ms = clock_read(CLOCK_REALTIME) / CLOCK_NS_PER_MS;
+
+	return clock_now() - (now_ms > created_ms ? now_ms - created_ms : 0) * CLOCK_NS_PER_MS;
 }
 
 /* One of which nothing is left but its row. */
@@ -549,6 +558,8 @@ int sandbox_restore(
 	if (row->state != JOURNAL_SANDBOX_STOPPED)
 		memcpy(sandbox->vm_id, row->vm, sizeof sandbox->vm_id);
 	sandbox->created_ms = row->created_ms;
+	if (!row->this_boot)
+		sandbox->created_ns = created_before_boot(row->created_ms);
 	sandbox->recorded = true;
 	/* Its guest may still hold sessions of the earlier daemon, all of lower ids. */
 	sandbox->last_session = clock_now();

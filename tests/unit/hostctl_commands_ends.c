@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Commands whose sandbox stands or dies, clients that come at the moment of an end, and what is kept of it.
  */
+#include "host-ctl/sandbox/commands.h"
+#include "host-ctl/sandbox/sandbox.h"
 #include "tests/unit/hostctl_sandboxes_fixture.h"
 
 static char *const pool_of_one[] = {"--pool", "1", NULL};
@@ -241,6 +243,30 @@ static void test_oldest_output(void **state)
 	daemon_stop(&daemon);
 }
 
+static void never(struct command *command, const struct error *error)
+{
+	(void)command;
+	(void)error;
+	fail();
+}
+
+/* Else others could hold what its creator, who leaves, destroys. */
+static void test_what_is_not_written_yet_is_nobodys(void **state)
+{
+	struct command command = {.id = "cmd-1", .created = never};
+	struct sandbox sandbox = {.id = "sb-1", .commands = &command};
+	struct error error;
+	json_t *list = commands_to_json(&sandbox);
+
+	(void)state;
+	assert_int_equal(json_array_size(json_object_get(list, "commands")), 0);
+	json_decref(list);
+	assert_null(commands_find(&sandbox, "cmd-1", &error));
+	assert_string_equal(error.message, "sandbox sb-1 has no command cmd-1");
+	command.created = NULL;
+	assert_ptr_equal(commands_find(&sandbox, "cmd-1", &error), &command);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -249,6 +275,7 @@ int main(void)
 		cmocka_unit_test(test_resize),
 		cmocka_unit_test(test_reattached_at_the_end),
 		cmocka_unit_test(test_oldest_output),
+		cmocka_unit_test(test_what_is_not_written_yet_is_nobodys),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

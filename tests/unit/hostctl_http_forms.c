@@ -48,6 +48,9 @@ static void test_head_is_get_without_a_body(void **state)
 		assert_non_null(strstr(head, length));
 		assert_non_null(strstr(head, "Content-Type: application/json\r\n"));
 	}
+	/* And no word of what else there is, as a 405 has it. */
+	assert_int_equal(head_of(fd, "/v1/sandboxes", head), 200);
+	assert_null(strstr(head, "Allow:"));
 	assert_int_equal(head_of(fd, "/v1/sandboxes/sb-none", head), 404);
 	/* It gets the head of what a GET would get, which is no 101. */
 	client_request(

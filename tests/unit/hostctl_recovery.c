@@ -310,6 +310,35 @@ static void test_start_time(void **state)
 	assert_true(again == ticks);
 }
 
+/* CLOCK_MONOTONIC has begun anew since, so that it says less than at its creation. */
+static void test_a_ttl_goes_on_across_boots(void **state)
+{
+	struct daemon daemon;
+	struct answer answer;
+	char id[32], over[32], statement[128];
+
+	(void)state;
+	daemon_start(&daemon, "boot", pool_of_two);
+	create_sandbox(&daemon, "{\"ttl_ms\":3600000}", id);
+	call_sandbox(&daemon, "POST", id, "/stop", "{\"discard_files\":true}", &answer);
+	assert_int_equal(answer.status, 200);
+	answer_finish(&answer);
+	create_sandbox(&daemon, "{\"ttl_ms\":3600000}", over);
+	call_sandbox(&daemon, "POST", over, "/stop", "{\"discard_files\":true}", &answer);
+	assert_int_equal(answer.status, 200);
+	answer_finish(&answer);
+	kill_daemon(&daemon);
+	change_journal(&daemon, "UPDATE sandboxes SET boot = 'another',"
+				" spec = json_set(spec, '$.created_ns', 9000000000000000000)");
+	snprintf(statement, sizeof statement,
+		"UPDATE sandboxes SET created_ms = created_ms - 3600001 WHERE id = '%s'", over);
+	change_journal(&daemon, statement);
+	daemon_launch(&daemon, "boot", pool_of_two, true);
+	await_state(&daemon, over, "gone");
+	await_state(&daemon, id, "stopped");
+	daemon_stop(&daemon);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -323,6 +352,7 @@ int main(void)
 		cmocka_unit_test(test_template_of_one_taken_back),
 		cmocka_unit_test(test_damaged_template_of_one_taken_back),
 		cmocka_unit_test(test_ttl_goes_on),
+		cmocka_unit_test(test_a_ttl_goes_on_across_boots),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

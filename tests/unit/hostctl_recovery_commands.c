@@ -2,8 +2,6 @@
 /* Commands across the end of the daemon: attached to again, or told as they ended. */
 #include "tests/unit/hostctl_recovery_fixture.h"
 
-#include <sqlite3.h>
-
 enum { OUTPUT_MAX = 1024 * 1024, HELD = AGENT_OUTPUT_BUFFER };
 
 /* What a client has read of stdout, over all its attachments. */
@@ -564,18 +562,6 @@ static void test_paused_sandbox(void **state)
 	send_frame(&stream, AGENT_STDIN_EOF, NULL, 0);
 	expect_exit(&stream, AGENT_EXITED, 0);
 	daemon_stop(&daemon);
-}
-
-/* A statement on the journal of a daemon that has ended. */
-static void change_journal(const struct daemon *daemon, const char *statement)
-{
-	char path[128];
-	sqlite3 *db;
-
-	snprintf(path, sizeof path, "%s/journal.db", daemon->state);
-	assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
-	assert_int_equal(sqlite3_exec(db, statement, NULL, NULL, NULL), SQLITE_OK);
-	assert_int_equal(sqlite3_close(db), SQLITE_OK);
 }
 
 /* The guest does not keep it; the host's is not forgotten. */

@@ -4,6 +4,7 @@
 #define TESTS_UNIT_HOSTCTL_RECOVERY_FIXTURE_H
 
 #include "tests/unit/hostctl_attach_fixture.h"
+#include <sqlite3.h>
 
 static char *const pool_of_two[] = {"--pool", "2", NULL};
 
@@ -53,6 +54,18 @@ static inline void vm_of(const struct daemon *daemon, const char *id, char vm[32
 {
 	snprintf(vm, 32, "%.31s", field(daemon, id, "vm") + 1);
 	vm[strcspn(vm, "\"")] = '\0';
+}
+
+/* A statement on the journal of a daemon that has ended. */
+static inline void change_journal(const struct daemon *daemon, const char *statement)
+{
+	char path[128];
+	sqlite3 *db;
+
+	snprintf(path, sizeof path, "%s/journal.db", daemon->state);
+	assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+	assert_int_equal(sqlite3_exec(db, statement, NULL, NULL, NULL), SQLITE_OK);
+	assert_int_equal(sqlite3_close(db), SQLITE_OK);
 }
 
 #endif
