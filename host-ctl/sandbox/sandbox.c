@@ -266,6 +266,8 @@ static void end_deleted(struct sandbox *sandbox)
 		sandbox_move(sandbox, SANDBOX_GONE, NULL);
 }
 
+static void delete (struct sandbox *sandbox, const char *reason);
+
 void sandbox_recorded(struct sandbox *sandbox, const struct error *error)
 {
 	if (sandbox->state == SANDBOX_DELETING)
@@ -280,6 +282,9 @@ void sandbox_recorded(struct sandbox *sandbox, const struct error *error)
 	}
 	sandbox->error = *error;
 	give_up(sandbox, error->message);
+	/* Its client has been told that it has had no effect: neither it nor its name is to stay. */
+	if (sandbox->state == SANDBOX_FAILED)
+		delete (sandbox, error->message);
 }
 
 void sandbox_own(struct sandbox *sandbox, struct vm *vm)
