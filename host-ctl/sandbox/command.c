@@ -17,11 +17,6 @@
 #include <string.h>
 #include <sys/random.h>
 
-static uint64_t now_ms(void)
-{
-	return clock_read(CLOCK_REALTIME) / CLOCK_NS_PER_MS;
-}
-
 /* --- creation --- */
 
 static void changed(struct sandbox_watcher *watcher, struct sandbox *sandbox)
@@ -143,7 +138,7 @@ struct command *command_make(struct sandbox *sandbox)
 	command->fd = -1;
 	command->watcher.changed = changed;
 	command->stream.replied = stream_replied;
-	command->created_ms = now_ms();
+	command->created_ms = clock_wall_ms();
 	return command;
 }
 
@@ -243,7 +238,7 @@ void command_end(struct command *command, const struct run_result *result)
 	if (!command->holders)
 		commands_trim(command);
 	command->state = COMMAND_ENDED;
-	command->ended_ms = now_ms();
+	command->ended_ms = clock_wall_ms();
 	command_record_end(command);
 	log_end(command);
 	run_result_count(&command->result, command->sandbox->all->config.metrics);
@@ -328,7 +323,7 @@ int command_start(struct command *command, struct error *error)
 	if (command_begin(command))
 		return error_set(error, ERROR_INTERNAL, "out of memory or fds for the command");
 	command->session_id = ++sandbox->last_session;
-	command->started_ms = now_ms();
+	command->started_ms = clock_wall_ms();
 	if (sandbox_ask(sandbox, SANDBOX_EXEC, NULL, error) || command_record(command, error)) {
 		command->started_ms = 0;
 		unbegin(command);

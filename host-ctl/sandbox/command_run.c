@@ -80,7 +80,7 @@ static bool has_room(void *context)
  * it, but it was at the latest then. */
 static uint64_t left_of_time(const struct command *command)
 {
-	uint64_t since = clock_read(CLOCK_REALTIME) / CLOCK_NS_PER_MS - command->started_ms;
+	uint64_t since = clock_wall_ms() - command->started_ms;
 	uint64_t latest = command->timeout_ms + SANDBOX_PATIENCE_MS + SESSION_START_TIMEOUT_MS;
 
 	if (!command->timeout_ms)

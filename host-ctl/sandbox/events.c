@@ -33,7 +33,7 @@ unsigned int events_count_listeners(const struct events *events)
 /* Takes the reference. */
 static void publish(struct events *events, json_t *event)
 {
-	const uint64_t now = clock_read(CLOCK_REALTIME) / CLOCK_NS_PER_MS;
+	const uint64_t now = clock_wall_ms();
 
 	json_object_set_new(event, "seq", json_integer((json_int_t)++events->sequence));
 	json_object_set_new(event, "time_ms", json_integer((json_int_t)now));

@@ -266,7 +266,19 @@ static void end_deleted(struct sandbox *sandbox)
 		sandbox_move(sandbox, SANDBOX_GONE, NULL);
 }
 
-static void delete (struct sandbox *sandbox, const char *reason);
+static void delete (struct sandbox *sandbox, const char *reason)
+{
+	if (sandbox->pool) {
+		pool_cancel(sandbox->pool, &sandbox->claim);
+		sandbox->pool = NULL;
+		sandbox->verified = true;
+	}
+	fd_close(&sandbox->stream);
+	sandbox_move(sandbox, SANDBOX_DELETING, reason);
+	/* One of which there is a row is not told to be gone before that says so. */
+	if (!sandbox->writing)
+		end_deleted(sandbox);
+}
 
 void sandbox_recorded(struct sandbox *sandbox, const struct error *error)
 {
@@ -376,20 +388,6 @@ static int ask_vm(struct sandbox *sandbox, enum sandbox_state next, struct error
 	return 0;
 }
 
-static void delete (struct sandbox *sandbox, const char *reason)
-{
-	if (sandbox->pool) {
-		pool_cancel(sandbox->pool, &sandbox->claim);
-		sandbox->pool = NULL;
-		sandbox->verified = true;
-	}
-	fd_close(&sandbox->stream);
-	sandbox_move(sandbox, SANDBOX_DELETING, reason);
-	/* One of which there is a row is not told to be gone before that says so. */
-	if (!sandbox->writing)
-		end_deleted(sandbox);
-}
-
 int sandbox_ask(struct sandbox *sandbox, enum sandbox_verb verb, const char *reason, struct error *error)
 {
 	enum sandbox_state next;
@@ -450,7 +448,7 @@ static struct sandbox *make(struct sandboxes *all, uid_t uid)
 	sandbox->uid = uid;
 	sandbox->stream = -1;
 	sandbox->last_session = SANDBOX_SESSION_FIRST;
-	sandbox->created_ms = clock_read(CLOCK_REALTIME) / CLOCK_NS_PER_MS;
+	sandbox->created_ms = clock_wall_ms();
 	sandbox->created_ns = clock_now();
 	sandbox->claim.granted = granted;
 	sandbox->claim.refused = refused;
@@ -527,7 +525,7 @@ static uint64_t left_of_ttl(const struct sandbox *sandbox)
  * difference to now may be below 0, modulo 2^64. */
 static uint64_t created_before_boot(uint64_t created_ms)
 {
-	uint64_t now_ms = clock_read(CLOCK_REALTIME) / CLOCK_NS_PER_MS;
+	uint64_t now_ms = clock_wall_ms();
 
 	return clock_now() - (now_ms > created_ms ? now_ms - created_ms : 0) * CLOCK_NS_PER_MS;
 }

@@ -23,4 +23,10 @@ static inline uint64_t clock_now(void)
 	return clock_read(CLOCK_MONOTONIC);
 }
 
+/* CLOCK_REALTIME, in milliseconds since 1970: what is told to clients and kept across boots. */
+static inline uint64_t clock_wall_ms(void)
+{
+	return clock_read(CLOCK_REALTIME) / CLOCK_NS_PER_MS;
+}
+
 #endif
