@@ -574,4 +574,21 @@ static inline void await_vms(const struct daemon *daemon, const char *name, long
 	assert_int_equal(found, wanted);
 }
 
+/* A line of the daemon's /proc/PID/status, such as "VmRSS:", in KiB. */
+static inline long daemon_memory_kib(const struct daemon *daemon, const char *field)
+{
+	char path[64], line[128];
+	long kib = -1;
+	FILE *file;
+
+	snprintf(path, sizeof path, "/proc/%d/status", (int)daemon->pid);
+	file = fopen(path, "re");
+	assert_non_null(file);
+	while (fgets(line, sizeof line, file))
+		if (!strncmp(line, field, strlen(field)))
+			kib = strtol(line + strlen(field), NULL, 10);
+	fclose(file);
+	return kib;
+}
+
 #endif

@@ -167,22 +167,6 @@ static void test_a_refused_body_is_no_request(void **state)
 	daemon_stop(&daemon);
 }
 
-static long memory_kib(const struct daemon *daemon)
-{
-	char path[64], line[128];
-	long kib = -1;
-	FILE *file;
-
-	snprintf(path, sizeof path, "/proc/%d/status", (int)daemon->pid);
-	file = fopen(path, "re");
-	assert_non_null(file);
-	while (fgets(line, sizeof line, file))
-		if (!strncmp(line, "VmRSS:", 6))
-			kib = strtol(line + 6, NULL, 10);
-	fclose(file);
-	return kib;
-}
-
 /* As much of it as the daemon takes. */
 static void send_endless(int fd, const char *start, const char *more)
 {
@@ -225,14 +209,14 @@ static void test_heads_without_end(void **state)
 	(void)state;
 	memset(name, 'n', sizeof name - 1);
 	daemon_start(&daemon, "boot", no_pool);
-	before = memory_kib(&daemon);
+	before = daemon_memory_kib(&daemon, "VmRSS:");
 	for (int i = 0; i < 4; i++) {
 		expect_head_answer(&daemon, "GET /v1/healthz HTTP/1.1\r\nHost: x\r\nX-Long: ", "x", 431);
 		expect_head_answer(
 			&daemon, "GET /v1/healthz HTTP/1.1\r\nHost: x\r\n", "X-Line: 12345\r\n", 431);
 		expect_head_answer(&daemon, "GET /v1/", "x", 414);
 	}
-	assert_in_range(memory_kib(&daemon), 0, before + MEMORY_SLACK_KIB);
+	assert_in_range(daemon_memory_kib(&daemon, "VmRSS:"), 0, before + MEMORY_SLACK_KIB);
 	/* A long one is not yet too long. */
 	snprintf(text, sizeof text, "GET /v1/healthz HTTP/1.1\r\nHost: x\r\nX-Long: %s\r\n\r\n", name);
 	ask(&daemon, text, &answer);

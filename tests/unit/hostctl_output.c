@@ -20,18 +20,7 @@ const char *__asan_default_options(void) /* NOLINT(bugprone-reserved-identifier)
 /* The most that the daemon ever had in memory. */
 static long peak_kib(const struct daemon *daemon)
 {
-	char path[64], line[128];
-	long kib = -1;
-	FILE *file;
-
-	snprintf(path, sizeof path, "/proc/%d/status", (int)daemon->pid);
-	file = fopen(path, "re");
-	assert_non_null(file);
-	while (fgets(line, sizeof line, file))
-		if (!strncmp(line, "VmHWM:", 6))
-			kib = strtol(line + 6, NULL, 10);
-	fclose(file);
-	return kib;
+	return daemon_memory_kib(daemon, "VmHWM:");
 }
 
 static void expect_counted(struct answer *answer)
