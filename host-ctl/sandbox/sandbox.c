@@ -105,44 +105,30 @@ static void timer_fired(void *context)
 
 /* --- who watches --- */
 
-static void link_watcher(struct sandbox_watcher **list, struct sandbox_watcher *watcher)
-{
-	watcher->next = *list;
-	watcher->link = list;
-	if (watcher->next)
-		watcher->next->link = &watcher->next;
-	*list = watcher;
-}
-
 void sandbox_watch(struct sandbox *sandbox, struct sandbox_watcher *watcher)
 {
-	link_watcher(&sandbox->watchers, watcher);
+	list_add(&sandbox->watchers, &watcher->entry);
 }
 
 void sandbox_unwatch(struct sandbox_watcher *watcher)
 {
-	if (!watcher->link)
-		return;
-	*watcher->link = watcher->next;
-	if (watcher->next)
-		watcher->next->link = watcher->link;
-	watcher->link = NULL;
+	list_remove(&watcher->entry);
 }
 
 /* Each once, though they come and go meanwhile. */
 static void notify(struct sandbox *sandbox)
 {
-	struct sandbox_watcher *left = NULL, *watcher;
+	struct list left = {NULL};
+	struct list_entry *entry;
 
 	/* Whoever is told may answer a client, whose next request may want its place (sandboxes_new). */
 	sandbox->users++;
-	while ((watcher = sandbox->watchers)) {
-		sandbox_unwatch(watcher);
-		link_watcher(&left, watcher);
-	}
-	while ((watcher = left)) {
-		sandbox_unwatch(watcher);
-		link_watcher(&sandbox->watchers, watcher);
+	while ((entry = list_take(&sandbox->watchers)))
+		list_add(&left, entry);
+	while ((entry = list_take(&left))) {
+		struct sandbox_watcher *watcher = (struct sandbox_watcher *)entry;
+
+		list_add(&sandbox->watchers, entry);
 		watcher->changed(watcher, sandbox);
 	}
 	sandbox->users--;

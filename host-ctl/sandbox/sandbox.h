@@ -15,6 +15,7 @@
 #include "host-ctl/pool/pool.h"
 #include "host-ctl/sandbox/sandbox_spec.h"
 #include "host-ctl/sandbox/sandbox_state.h"
+#include "host-ctl/support/list.h"
 #include "host-ctl/vm/vm.h"
 #include <stdbool.h>
 #include <stdint.h>
@@ -37,7 +38,7 @@ struct sandbox_writing;
 
 /* Told of each change of a sandbox's state, from within it; in its owner's memory until sandbox_unwatch. */
 struct sandbox_watcher {
-	struct sandbox_watcher *next, **link; /* link NULL: it watches nothing */
+	struct list_entry entry;
 	void (*changed)(struct sandbox_watcher *watcher, struct sandbox *sandbox);
 };
 
@@ -72,7 +73,7 @@ struct sandbox {
 	const struct vm_config *vm_config;
 	int stream; /* to the agent, open and unused; or -1 */
 	struct vm_request request, knock;
-	struct sandbox_watcher *watchers;
+	struct list watchers;
 	struct loop_source *timer;
 	uint64_t due_ns[SANDBOX_CLOCK_COUNT];	 /* CLOCK_MONOTONIC; 0: never */
 	unsigned int users;			 /* of sandbox_hold */

@@ -65,7 +65,7 @@ void sandboxes_changed(struct sandbox *sandbox, enum sandbox_state before)
 static struct sandbox *find_over(const struct sandboxes *sandboxes, enum sandbox_state state)
 {
 	for (struct sandbox *sandbox = sandboxes->first; sandbox; sandbox = sandbox->next)
-		if (sandbox->state == state && !sandbox->vm && !sandbox->watchers && !sandbox->users)
+		if (sandbox->state == state && !sandbox->vm && !sandbox->watchers.first && !sandbox->users)
 			return sandbox;
 	return NULL;
 }
