@@ -17,27 +17,7 @@
 #include <string.h>
 #include <sys/random.h>
 
-/* --- the clocks --- */
-
-static void arm(struct sandbox *sandbox)
-{
-	uint64_t first = 0, now = clock_now();
-
-	for (int i = 0; i < SANDBOX_CLOCK_COUNT; i++)
-		if (sandbox->due_ns[i] && (!first || sandbox->due_ns[i] < first))
-			first = sandbox->due_ns[i];
-	loop_set_timer(sandbox->timer, !first ? 0 : first > now ? first - now : 1);
-}
-
-void sandbox_set_clock(struct sandbox *sandbox, enum sandbox_clock clock, uint64_t milliseconds)
-{
-	uint64_t due = milliseconds ? clock_now() + milliseconds * CLOCK_NS_PER_MS : 0;
-
-	if (!due && !sandbox->due_ns[clock])
-		return;
-	sandbox->due_ns[clock] = due;
-	arm(sandbox);
-}
+/* --- what its clocks do --- */
 
 static bool may_be_idle(const struct sandbox *sandbox)
 {
@@ -61,7 +41,7 @@ static void be_idle(struct sandbox *sandbox)
 	sandbox_ask(sandbox, kill ? SANDBOX_DELETE : SANDBOX_PAUSE, "it was idle for idle.after_ms", &error);
 }
 
-static void time_is_up(struct sandbox *sandbox, enum sandbox_clock clock)
+void sandbox_time_is_up(struct sandbox *sandbox, enum sandbox_clock clock)
 {
 	struct error error;
 
@@ -84,23 +64,6 @@ static void time_is_up(struct sandbox *sandbox, enum sandbox_clock clock)
 		else
 			sandboxes_forget(sandbox);
 	}
-}
-
-static void timer_fired(void *context)
-{
-	struct sandbox *sandbox = context;
-	uint64_t now = clock_now();
-
-	for (int i = 0; i < SANDBOX_CLOCK_COUNT; i++) {
-		if (!sandbox->due_ns[i] || sandbox->due_ns[i] > now)
-			continue;
-		sandbox->due_ns[i] = 0;
-		arm(sandbox);
-		/* One a turn: it may be the last that is heard of it. */
-		time_is_up(sandbox, (enum sandbox_clock)i);
-		return;
-	}
-	arm(sandbox);
 }
 
 /* --- who watches --- */
@@ -440,11 +403,7 @@ static struct sandbox *make(struct sandboxes *all, uid_t uid)
 	sandbox->claim.refused = refused;
 	sandbox->request.replied = paused_or_resumed;
 	sandbox->knock.replied = sandbox_knocked;
-	sandbox->timer = loop_add_timer(all->config.loop, timer_fired, sandbox);
-	if (sandbox->timer)
-		return sandbox;
-	free(sandbox);
-	return NULL;
+	return sandbox;
 }
 
 void sandbox_destroy(struct sandbox *sandbox)
@@ -453,7 +412,6 @@ void sandbox_destroy(struct sandbox *sandbox)
 	if (sandbox->pool)
 		pool_cancel(sandbox->pool, &sandbox->claim);
 	commands_destroy(sandbox);
-	loop_remove(sandbox->timer);
 	fd_close(&sandbox->stream);
 	sandbox_spec_finish(&sandbox->spec);
 	free(sandbox);
@@ -466,7 +424,7 @@ struct sandbox *sandbox_create(
 	struct vm *vm;
 
 	if (!sandbox) {
-		error_set(error, ERROR_INTERNAL, "out of memory or fds for the sandbox");
+		error_set(error, ERROR_INTERNAL, "out of memory for the sandbox");
 		return NULL;
 	}
 	if (sandbox_claim(sandbox, spec->template, &vm, error)) {
@@ -538,7 +496,7 @@ int sandbox_restore(
 	struct sandbox *sandbox = make(all, row->uid);
 
 	if (!sandbox)
-		return error_set(error, ERROR_INTERNAL, "out of memory or fds for the sandbox");
+		return error_set(error, ERROR_INTERNAL, "out of memory for the sandbox");
 	if (restore_spec(sandbox, row->spec, error)) {
 		sandbox_destroy(sandbox);
 		return -1;

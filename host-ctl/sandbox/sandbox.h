@@ -42,7 +42,7 @@ struct sandbox_watcher {
 	void (*changed)(struct sandbox_watcher *watcher, struct sandbox *sandbox);
 };
 
-/* What it does when; all on one timer. */
+/* What it does when (sandbox_clocks.c). */
 enum sandbox_clock {
 	SANDBOX_CLOCK_TTL,
 	SANDBOX_CLOCK_IDLE,
@@ -74,7 +74,6 @@ struct sandbox {
 	int stream; /* to the agent, open and unused; or -1 */
 	struct vm_request request, knock;
 	struct list watchers;
-	struct loop_source *timer;
 	uint64_t due_ns[SANDBOX_CLOCK_COUNT];	 /* CLOCK_MONOTONIC; 0: never */
 	unsigned int users;			 /* of sandbox_hold */
 	bool failed_by_host;			 /* FAILED by sandbox_fail */

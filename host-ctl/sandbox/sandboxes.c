@@ -11,9 +11,13 @@ struct sandboxes *sandboxes_create(const struct sandboxes_config *config)
 {
 	struct sandboxes *sandboxes = calloc(1, sizeof *sandboxes);
 
-	if (sandboxes)
-		sandboxes->config = *config;
-	return sandboxes;
+	if (!sandboxes)
+		return NULL;
+	sandboxes->config = *config;
+	if (sandbox_clocks_init(sandboxes) == 0)
+		return sandboxes;
+	free(sandboxes);
+	return NULL;
 }
 
 void sandboxes_destroy(struct sandboxes *sandboxes)
@@ -25,6 +29,7 @@ void sandboxes_destroy(struct sandboxes *sandboxes)
 	while (sandboxes->first)
 		sandboxes_forget(sandboxes->first);
 	sandbox_records_finish(sandboxes);
+	sandbox_clocks_finish(sandboxes);
 	free(sandboxes);
 }
 

@@ -16,6 +16,14 @@ static int fds_of(const struct daemon *daemon)
 	return count_entries(path, "") - 2;
 }
 
+/* The daemon's fds, when it is back to so many or less. */
+static void await_fds(const struct daemon *daemon, int wanted)
+{
+	for (int waited = 0; waited < WAIT_MS && fds_of(daemon) > wanted; waited += POLL_MS)
+		sleep_ms(POLL_MS);
+	assert_in_range(fds_of(daemon), 1, wanted);
+}
+
 /* Waits while the backlog is full. */
 static int create_later(const struct daemon *daemon)
 {
@@ -126,9 +134,48 @@ static void test_a_thousand_at_once(void **state)
 	await_pool(&daemon, "busy", 0);
 	await_none_known(&daemon);
 	assert_int_equal(count_entries(daemon.cgroups, "vm-"), 2);
-	for (int waited = 0; waited < WAIT_MS && fds_of(&daemon) > before; waited += POLL_MS)
-		sleep_ms(POLL_MS);
-	assert_in_range(fds_of(&daemon), 1, before);
+	await_fds(&daemon, before);
+	daemon_stop(&daemon);
+}
+
+/* One after the other, more than there may be fds: neither a sandbox that is gone has one, nor its command or
+ * its operations. */
+static void test_what_is_kept_costs_no_fd(void **state)
+{
+	enum { FILES = 256, ROUNDS = 300 };
+	static char *const pool_of_one[] = {"--pool", "1", NULL};
+	struct daemon daemon;
+	struct answer answer;
+	struct rlimit limit;
+	char id[32];
+	int before = 0;
+
+	(void)state;
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+	setrlimit(RLIMIT_NOFILE, &(struct rlimit){.rlim_cur = FILES, .rlim_max = FILES});
+	daemon_start(&daemon, "boot", pool_of_one);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+	for (int i = 0; i < ROUNDS; i++) {
+		create_sandbox(&daemon, "{}", id);
+		call_sandbox(&daemon, "POST", id, "/run", "{\"argv\":[\"exit\",\"3\"]}", &answer);
+		assert_string_equal(member(&answer, "result"), "{\"kind\":\"exited\",\"code\":3}");
+		answer_finish(&answer);
+		delete_sandbox(&daemon, id);
+		if (i > 0)
+			continue;
+		await_pool(&daemon, "warm", 1);
+		before = fds_of(&daemon);
+	}
+	assert_int_equal(metric(&daemon, "tinderbox_sandboxes{state=\"gone\"} "), ROUNDS);
+	await_pool(&daemon, "warm", 1);
+	await_fds(&daemon, before);
+	/* One that is stopped has no VM, and so none either. */
+	create_sandbox(&daemon, "{}", id);
+	call_sandbox(&daemon, "POST", id, "/stop", "{\"discard_files\":true}", &answer);
+	assert_int_equal(answer.status, 200);
+	answer_finish(&answer);
+	await_pool(&daemon, "warm", 1);
+	await_fds(&daemon, before);
 	daemon_stop(&daemon);
 }
 
@@ -225,6 +272,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_a_thousand_at_once),
+		cmocka_unit_test(test_what_is_kept_costs_no_fd),
 		cmocka_unit_test(test_no_room_to_note_it_down),
 	};
 
