@@ -144,6 +144,12 @@ static struct sandbox *sandbox_of_request(struct vm_request *request)
 	return (struct sandbox *)((char *)request - offsetof(struct sandbox, request));
 }
 
+/* By what happens to it. One that is being deleted only fails to be noted so. */
+static bool can_fail(const struct sandbox *sandbox)
+{
+	return sandbox->state != SANDBOX_DELETING && sandbox_state_may_go(sandbox->state, SANDBOX_FAILED);
+}
+
 static void vm_ended(void *context)
 {
 	struct sandbox *sandbox = context;
@@ -155,7 +161,7 @@ static void vm_ended(void *context)
 	if (sandbox->state == SANDBOX_STARTING) {
 		error_set(&sandbox->error, ERROR_GUEST_LOST, "%s", reason);
 		sandbox_move(sandbox, SANDBOX_STOPPING, reason);
-	} else if (sandbox_state_may_go(sandbox->state, SANDBOX_FAILED)) {
+	} else if (can_fail(sandbox)) {
 		sandbox_move(sandbox, SANDBOX_FAILED, reason);
 	}
 }
@@ -168,6 +174,18 @@ static void forget_vm(struct sandbox *sandbox)
 	sandbox->pid = 0;
 }
 
+/* No VM is left of one that was deleted. */
+static void settle_deleted(struct sandbox *sandbox)
+{
+	if (!sandbox->unnoted) {
+		sandbox_move(sandbox, SANDBOX_GONE, NULL);
+		return;
+	}
+	sandbox->reason[0] = '\0';
+	sandbox_move(
+		sandbox, SANDBOX_FAILED, "it was deleted and has no VM any more, but that is not noted yet");
+}
+
 static void vm_gone(void *context)
 {
 	struct sandbox *sandbox = context;
@@ -175,7 +193,7 @@ static void vm_gone(void *context)
 	sandbox->vm = NULL;
 	sandbox->verified = vm_left_nothing(sandbox->vm_config, sandbox->vm_id);
 	if (sandbox->state == SANDBOX_DELETING) {
-		sandbox_move(sandbox, SANDBOX_GONE, NULL);
+		settle_deleted(sandbox);
 	} else if (sandbox->state == SANDBOX_STOPPING) {
 		forget_vm(sandbox);
 		sandbox_move(sandbox, SANDBOX_STOPPED, NULL);
@@ -212,7 +230,7 @@ static void end_deleted(struct sandbox *sandbox)
 	if (sandbox->vm)
 		vm_end(sandbox->vm, "its sandbox was deleted");
 	else
-		sandbox_move(sandbox, SANDBOX_GONE, NULL);
+		settle_deleted(sandbox);
 }
 
 static void delete (struct sandbox *sandbox, const char *reason)
@@ -223,29 +241,64 @@ static void delete (struct sandbox *sandbox, const char *reason)
 		sandbox->verified = true;
 	}
 	fd_close(&sandbox->stream);
+	if (sandbox->unnoted)
+		sandbox->reason[0] = '\0';
+	sandbox->unnoted = false;
 	sandbox_move(sandbox, SANDBOX_DELETING, reason);
 	/* One of which there is a row is not told to be gone before that says so. */
 	if (!sandbox->writing)
 		end_deleted(sandbox);
 }
 
-void sandbox_recorded(struct sandbox *sandbox, const struct error *error)
+/* That it is deleted is noted, or, with an error (else NULL), is not: its VM is not kept for that. */
+static void deletion_recorded(struct sandbox *sandbox, const struct error *error)
 {
-	if (sandbox->state == SANDBOX_DELETING)
-		end_deleted(sandbox);
-	if (sandbox->state == SANDBOX_STOPPING)
-		sandbox_stop_recorded(sandbox, error);
-	if (sandbox->state != SANDBOX_CREATING && sandbox->state != SANDBOX_STARTING)
-		return;
+	sandbox->unnoted = error != NULL;
+	if (error)
+		error_set(&sandbox->error, error->kind,
+			"sandbox %s has no VM any more, but that it is deleted could not be noted: %.380s, "
+			"and delete it again",
+			sandbox->id, error->message);
+	end_deleted(sandbox);
+}
+
+/* Its first row, or that of its start. */
+static void life_recorded(struct sandbox *sandbox, const struct error *error)
+{
 	if (!error) {
 		sandbox_move(sandbox, SANDBOX_READY, NULL);
 		return;
 	}
 	sandbox->error = *error;
+	if (sandbox->state == SANDBOX_CREATING)
+		sandbox_record_remove(sandbox);
 	give_up(sandbox, error->message);
 	/* Its client has been told that it has had no effect: neither it nor its name is to stay. */
 	if (sandbox->state == SANDBOX_FAILED)
 		delete (sandbox, error->message);
+}
+
+void sandbox_recorded(struct sandbox *sandbox, const struct error *error)
+{
+	switch (sandbox->state) {
+	case SANDBOX_DELETING:
+		deletion_recorded(sandbox, error);
+		return;
+	case SANDBOX_STOPPING:
+		sandbox_stop_recorded(sandbox, error);
+		return;
+	case SANDBOX_CREATING:
+	case SANDBOX_STARTING:
+		life_recorded(sandbox, error);
+		return;
+	case SANDBOX_FAILED:
+		/* What it was deleted for is noted at last. */
+		if (sandbox->unnoted && !error)
+			delete (sandbox, "it was deleted");
+		return;
+	default:
+		return;
+	}
 }
 
 void sandbox_own(struct sandbox *sandbox, struct vm *vm)
@@ -360,7 +413,7 @@ int sandbox_ask(struct sandbox *sandbox, enum sandbox_verb verb, const char *rea
 
 void sandbox_fail(struct sandbox *sandbox, const char *reason)
 {
-	if (!sandbox->vm || !sandbox_state_may_go(sandbox->state, SANDBOX_FAILED))
+	if (!sandbox->vm || !can_fail(sandbox))
 		return;
 	fd_close(&sandbox->stream);
 	sandbox->failed_by_host = true;

@@ -87,6 +87,7 @@ struct sandbox {
 	bool seen;			 /* it is known whether its guest stands */
 	bool comes_up;			 /* its guest runs, but does not take commands yet */
 	bool recorded;			 /* there is a row, or one is being written */
+	bool unnoted;			 /* it was deleted, and its row does not say so yet */
 	struct sandbox_writing *writing; /* that READY waits for; or NULL */
 };
 

@@ -12,7 +12,8 @@
  *
  * A vmm that refuses to pause or resume leaves it where it was, and so does a journal that cannot note a
  * stop. A start that does not come about ends in STOPPED again, by STOPPING where there is a VM already; one
- * that is STOPPING, STOPPED or STARTING never fails.
+ * that is STOPPING, STOPPED or STARTING never fails. A deletion that the journal cannot note ends in FAILED,
+ * without a VM, and goes on by itself to GONE when it can.
  */
 #ifndef HOST_CTL_SANDBOX_STATE_H
 #define HOST_CTL_SANDBOX_STATE_H

@@ -14,9 +14,9 @@ struct sandboxes *sandboxes_create(const struct sandboxes_config *config)
 	if (!sandboxes)
 		return NULL;
 	sandboxes->config = *config;
-	if (sandbox_clocks_init(sandboxes) == 0)
+	if (sandbox_clocks_init(sandboxes) == 0 && sandbox_records_init(sandboxes) == 0)
 		return sandboxes;
-	free(sandboxes);
+	sandboxes_destroy(sandboxes);
 	return NULL;
 }
 

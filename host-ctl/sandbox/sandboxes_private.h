@@ -15,8 +15,9 @@ struct sandboxes {
 	uint64_t output_bytes;	    /* held of commands that have ended */
 	struct loop_source *timer;  /* of the clocks of all (sandbox_clocks.c)... */
 	uint64_t due_ns;	    /* ...and for when it is armed, CLOCK_MONOTONIC; 0: it is not */
-	struct sandbox_writing
-		*undone; /* rows that could not be taken out of the journal (sandbox_record.c) */
+	struct list undone;	   /* rows of deletions that the journal did not take (sandbox_record.c)... */
+	struct loop_source *again; /* ...and when they are written again, */
+	uint64_t again_ms;	   /* so much after the last time */
 };
 
 /* To the registry, and out of it with its memory. */

@@ -80,7 +80,7 @@ static void test_transitions(void **state)
 		[SANDBOX_STOPPING] = "stopped ready paused deleting",
 		[SANDBOX_STOPPED] = "starting deleting",
 		[SANDBOX_STARTING] = "ready stopping stopped deleting",
-		[SANDBOX_DELETING] = "gone",
+		[SANDBOX_DELETING] = "gone failed",
 		[SANDBOX_GONE] = "",
 		[SANDBOX_FAILED] = "deleting",
 	};
