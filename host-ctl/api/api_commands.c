@@ -157,6 +157,12 @@ void api_command_token(struct api *api, struct http_request *request)
 
 /* --- what a command is told --- */
 
+static int refuse_input(const struct command *command, struct error *error)
+{
+	return error_set(error, ERROR_CONFLICT, "command %s is %s: it does not run", command->id,
+		command_state_name(command));
+}
+
 /* 0, or -1 with *error set. */
 static int tell(struct command *command, const struct frame *frame, struct error *error)
 {
@@ -164,8 +170,7 @@ static int tell(struct command *command, const struct frame *frame, struct error
 	int status = command_input(command, frame, &why);
 
 	if (status == -ENOTCONN)
-		return error_set(error, ERROR_CONFLICT, "command %s is %s: it does not run", command->id,
-			command_state_name(command));
+		return refuse_input(command, error);
 	if (status == -EAGAIN)
 		return error_set(error, ERROR_EXHAUSTED, "command %s takes nothing at present", command->id);
 	return status ? error_set(error, ERROR_INVALID, "%s", why) : 0;
@@ -242,7 +247,7 @@ static uint8_t *take_data(const json_t *body, size_t *length, struct error *erro
 	return NULL;
 }
 
-/* data, then the end of stdin when eof is true. */
+/* data, then the end of stdin when eof is true. To be told nothing, too, is only for what runs. */
 static int send_input(struct command *command, const json_t *body, struct error *error)
 {
 	const json_t *eof = json_object_get(body, "eof");
@@ -252,6 +257,8 @@ static int send_input(struct command *command, const json_t *body, struct error 
 	uint8_t *bytes;
 	int status = 0;
 
+	if (command->state == COMMAND_CREATED || command->state == COMMAND_ENDED)
+		return refuse_input(command, error);
 	if (eof && !json_is_boolean(eof))
 		return error_set(error, ERROR_INVALID, "eof is not true or false");
 	bytes = take_data(body, &length, error);

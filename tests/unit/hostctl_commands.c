@@ -353,11 +353,27 @@ static void start_detached(const struct daemon *daemon, const char *id, const ch
 	close_stream(&stream);
 }
 
+/* Nothing, of what does not run, is as much as something. */
+static void expect_no_stdin(const struct daemon *daemon, const char *id, const char *command,
+	const char *command_state, const char *const *bodies, size_t count)
+{
+	char rest[64], message[128];
+
+	snprintf(rest, sizeof rest, "/commands/%s/stdin", command);
+	snprintf(message, sizeof message, "command %s is %s: it does not run", command, command_state);
+	for (size_t i = 0; i < count; i++)
+		expect_refusal_of(daemon, "POST", id, rest, bodies[i], 409, "conflict", message);
+	expect_refusal_of(daemon, "POST", id, rest, "{\"data\":\"x\"}", 409, "conflict", message);
+	expect_refusal_of(daemon, "POST", id, rest, "{\"eof\":true}", 409, "conflict", message);
+}
+
 static void test_kill_signal_stdin_output(void **state)
 {
+	static const char *const empty[] = {
+		"{}", "{\"data\":\"\"}", "{\"data_b64\":\"\"}", "{\"eof\":false}"};
 	struct daemon daemon;
 	struct answer answer;
-	char id[32], command[32];
+	char id[32], command[32], created[32];
 
 	(void)state;
 	daemon_start(&daemon, "boot", pool_of_one);
@@ -389,6 +405,11 @@ static void test_kill_signal_stdin_output(void **state)
 
 	start_detached(
 		&daemon, id, "{\"argv\":[\"cat\"],\"stdin_stream\":true,\"on_detach\":\"keep\"}", command);
+	for (size_t i = 0; i < sizeof empty / sizeof empty[0]; i++) {
+		call_command(&daemon, "POST", id, command, "/stdin", empty[i], &answer);
+		assert_int_equal(answer.status, 200);
+		answer_finish(&answer);
+	}
 	call_command(&daemon, "POST", id, command, "/stdin", "{\"data\":\"one \"}", &answer);
 	assert_int_equal(answer.status, 200);
 	answer_finish(&answer);
@@ -396,6 +417,9 @@ static void test_kill_signal_stdin_output(void **state)
 	assert_int_equal(answer.status, 200);
 	answer_finish(&answer);
 	await_command(&daemon, id, command, "ended");
+	expect_no_stdin(&daemon, id, command, "ended", empty, sizeof empty / sizeof empty[0]);
+	create_command(&daemon, id, "{\"argv\":[\"x\"],\"stdin_stream\":true}", created, NULL);
+	expect_no_stdin(&daemon, id, created, "created", empty, sizeof empty / sizeof empty[0]);
 	call_command(&daemon, "GET", id, command, "/output?stream=stdout&offset=4", NULL, &answer);
 	assert_string_equal(answer.body,
 		"{\"data\":\"two\",\"offset\":4,\"next_offset\":7,\"bytes\":7,\"ended\":true}\n");

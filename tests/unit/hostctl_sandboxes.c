@@ -276,6 +276,12 @@ static void test_bodies_that_are_refused(void **state)
 		"unknown parameter \"colour\": a list takes state, template and metadata.KEY");
 	call(&daemon, "GET", "/v1/sandboxes?state=red", NULL, &answer);
 	expect_error_answer(&answer, 400, "invalid", "state is not that of a sandbox: \"red\"");
+	call(&daemon, "GET", "/v1/sandboxes?state=ready&state=ready", NULL, &answer);
+	expect_error_answer(&answer, 400, "invalid", "the parameter state is there twice");
+	call(&daemon, "GET", "/v1/sandboxes?template=a&metadata.k=v&template=b", NULL, &answer);
+	expect_error_answer(&answer, 400, "invalid", "the parameter template is there twice");
+	call(&daemon, "GET", "/v1/sandboxes?metadata.k=v&metadata.l=v&metadata.k=w", NULL, &answer);
+	expect_error_answer(&answer, 400, "invalid", "the parameter metadata.k is there twice");
 	expect_refusal_of(
 		&daemon, "DELETE", "sb-none", "", NULL, 404, "not_found", "there is no sandbox sb-none");
 	call(&daemon, "PATCH", "/v1/sandboxes/sb-none", NULL, &answer);
