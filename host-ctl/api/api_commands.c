@@ -38,7 +38,7 @@ struct command *api_create_command(
 	enum sandbox_state next;
 	json_t *body;
 
-	if (!sandbox || sandbox_state_apply(sandbox->state, SANDBOX_EXEC, sandbox->id, &next, error))
+	if (!sandbox || sandbox_check(sandbox, SANDBOX_EXEC, &next, error))
 		return NULL;
 	body = run_request_load(request->body, request->body_length, RUN_COMMAND, error);
 	if (body && !json_object_get(body, "on_detach") &&

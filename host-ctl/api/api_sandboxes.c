@@ -312,7 +312,7 @@ static int check_stop(const struct sandbox *sandbox, bool discard, struct error 
 {
 	enum sandbox_state next;
 
-	if (sandbox_state_apply(sandbox->state, SANDBOX_STOP, sandbox->id, &next, error))
+	if (sandbox_check(sandbox, SANDBOX_STOP, &next, error))
 		return -1;
 	if (discard || next == sandbox->state)
 		return 0;

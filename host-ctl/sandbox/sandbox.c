@@ -311,8 +311,9 @@ void sandbox_own(struct sandbox *sandbox, struct vm *vm)
 	vm_own(vm, &owner_events, sandbox, &sandbox->stream);
 	sandbox->pool = NULL;
 	pool_refill(pool);
+	/* What they come to is what is told and noted. */
 	status = sandbox->spec.memory_max || sandbox->spec.cpu_max
-			 ? vm_limit(vm, sandbox->spec.memory_max, sandbox->spec.cpu_max)
+			 ? vm_limit(vm, &sandbox->spec.memory_max, &sandbox->spec.cpu_max)
 			 : 0;
 	if (!status) {
 		if (sandbox_record(sandbox, &sandbox->error))
@@ -390,11 +391,17 @@ static int ask_vm(struct sandbox *sandbox, enum sandbox_state next, struct error
 	return 0;
 }
 
+int sandbox_check(
+	const struct sandbox *sandbox, enum sandbox_verb verb, enum sandbox_state *next, struct error *error)
+{
+	return sandbox_state_apply(sandbox->state, verb, sandbox->id, sandbox->reason, next, error);
+}
+
 int sandbox_ask(struct sandbox *sandbox, enum sandbox_verb verb, const char *reason, struct error *error)
 {
 	enum sandbox_state next;
 
-	if (sandbox_state_apply(sandbox->state, verb, sandbox->id, &next, error))
+	if (sandbox_check(sandbox, verb, &next, error))
 		return -1;
 	look_idle(sandbox);
 	if (next == sandbox->state)

@@ -104,6 +104,9 @@ int sandbox_restore(
 /* Only one that is gone, or whose VM is. For sandboxes.c. */
 void sandbox_destroy(struct sandbox *sandbox);
 
+/* What a verb would make of it now (sandbox_state_apply). */
+int sandbox_check(
+	const struct sandbox *sandbox, enum sandbox_verb verb, enum sandbox_state *next, struct error *error);
 /*
  * Has it do what a verb asks for, as the table says: 0 when it is done or begun, -1 with *error set (of a
  * start also as of sandbox_create). reason: of a stop or a deletion, for people.

@@ -179,7 +179,10 @@ static void test_guests_that_misbehave(void **state)
 		}
 		await_state(&daemon, id, "failed");
 		expect_reason(&daemon, id, cases[i].reason);
-		snprintf(message, sizeof message, "sandbox %s is failed, and cannot be given commands", id);
+		snprintf(message, sizeof message,
+			"sandbox %s is failed (%s), and cannot be given commands: delete it, and create "
+			"another",
+			id, cases[i].reason);
 		expect_refusal_of(
 			&daemon, "POST", id, "/run", "{\"argv\":[\"x\"]}", 409, "conflict", message);
 		delete_sandbox(&daemon, id);

@@ -484,7 +484,10 @@ static void test_vm_that_ended_with_the_daemon(void **state)
 		expect_command_error(&daemon, id, &command, "guest_lost", message);
 		expect_field(&daemon, id, &created, "state", "\"created\"");
 		renew_token(&daemon, id, &created);
-		snprintf(message, sizeof message, "sandbox %s is failed, and cannot be given commands", id);
+		snprintf(message, sizeof message,
+			"sandbox %s is failed (the daemon and its VM ended), and cannot be given commands: "
+			"delete it, and create another",
+			id);
 		expect_no_attach(&daemon, id, &created, "", 409, "conflict", message);
 		snprintf(message, sizeof message,
 			"no result: sandbox %s is failed: the daemon and its VM ended", id);
