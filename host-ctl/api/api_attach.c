@@ -305,6 +305,7 @@ static int parse_attach(
 	if (body && !token)
 		status = error_set(error, ERROR_INVALID, "token is missing, or no string");
 	if (!status && (check_token(api, attached->command, token, error) ||
+			       api_check_fetched(attached->command, error) ||
 			       parse_offset(attached, body, "stdout_offset", 0, error) ||
 			       parse_offset(attached, body, "stderr_offset", 1, error)))
 		status = -1;

@@ -30,6 +30,15 @@ struct command *api_find_command(struct api *api, const struct http_request *req
 	return commands_find(sandbox, id, error);
 }
 
+int api_check_fetched(const struct command *command, struct error *error)
+{
+	if (!command->fetches)
+		return 0;
+	return error_set(error, ERROR_NOT_READY,
+		"the output of command %s is still in its guest: try again when its sandbox is ready",
+		command->id);
+}
+
 struct command *api_create_command(
 	struct api *api, const struct http_request *request, const char *on_detach, struct error *error)
 {

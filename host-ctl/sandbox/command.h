@@ -102,6 +102,7 @@ struct command {
 	bool counted;			 /* among the sandbox's that run */
 	bool returns;			 /* an earlier daemon had started it */
 	bool doomed;			 /* it returns, and is to be killed then */
+	bool fetches;			 /* it ended under an earlier daemon, and its output is to come */
 	bool intended;			 /* its row says that it is started */
 	bool has_row;			 /* or one is being written */
 	struct command_writing *writing; /* that somebody waits for; or NULL */

@@ -3,6 +3,7 @@
 #include "common/io.h"
 #include "common/log.h"
 #include "host-ctl/journal/journal_sandboxes.h"
+#include "host-ctl/sandbox/command_fetch.h"
 #include "host-ctl/sandbox/commands.h"
 #include "host-ctl/sandbox/sandbox_private.h"
 #include "host-ctl/sandbox/sandbox_record.h"
@@ -471,6 +472,7 @@ void sandbox_destroy(struct sandbox *sandbox)
 	sandbox_record_forget(sandbox);
 	if (sandbox->pool)
 		pool_cancel(sandbox->pool, &sandbox->claim);
+	command_fetch_end(sandbox);
 	commands_destroy(sandbox);
 	fd_close(&sandbox->stream);
 	sandbox_spec_finish(&sandbox->spec);

@@ -31,6 +31,7 @@ enum {
 };
 
 struct command;
+struct command_fetch;
 struct journal_sandbox;
 struct sandbox;
 struct sandboxes;
@@ -80,6 +81,8 @@ struct sandbox {
 	struct command *commands, *last_command; /* the oldest first (commands.h) */
 	unsigned int command_count, running;
 	uint64_t last_session; /* the id of the last one in its guest */
+	struct command_fetch
+		*fetch; /* of output of an earlier daemon's commands; NULL: there is none to come */
 	/* What its row has (sandbox_record.h). */
 	uint64_t start_ticks;
 	unsigned int slot;

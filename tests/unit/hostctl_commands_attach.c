@@ -248,7 +248,7 @@ static void test_a_reader_that_leaves_a_flood(void **state)
 		ended = !strcmp(member(&answer, "state"), "\"ended\"");
 		if (ended)
 			assert_string_equal(member(&answer, "stdout"),
-				"{\"bytes\":8388608,\"held\":1048576,\"oldest\":7864320}");
+				"{\"bytes\":8388608,\"held\":1048576,\"lost\":7340032,\"oldest\":7864320}");
 		answer_finish(&answer);
 		sleep_ms(POLL_MS);
 	}
