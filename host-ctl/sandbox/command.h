@@ -101,7 +101,7 @@ struct command {
 	bool started;			 /* STARTED came */
 	bool counted;			 /* among the sandbox's that run */
 	bool returns;			 /* an earlier daemon had started it */
-	bool doomed;			 /* it returns, and is to be killed then */
+	bool doomed;			 /* to be killed as soon as it runs, or runs again */
 	bool fetches;			 /* it ended under an earlier daemon, and its output is to come */
 	bool intended;			 /* its row says that it is started */
 	bool has_row;			 /* or one is being written */
