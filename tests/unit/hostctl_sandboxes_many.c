@@ -147,15 +147,13 @@ static void test_what_is_kept_costs_no_fd(void **state)
 	enum { FILES = 256, ROUNDS = 300 };
 	struct daemon daemon;
 	struct answer answer;
-	struct rlimit limit;
 	char id[32];
 	int before = 0;
 
 	(void)state;
-	assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
-	setrlimit(RLIMIT_NOFILE, &(struct rlimit){.rlim_cur = FILES, .rlim_max = FILES});
-	daemon_start(&daemon, "boot", pool_of_one);
-	assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+	daemon_folder(&daemon);
+	daemon.files = FILES;
+	daemon_launch(&daemon, "boot", pool_of_one, true);
 	for (int i = 0; i < ROUNDS; i++) {
 		create_sandbox(&daemon, "{}", id);
 		call_sandbox(&daemon, "POST", id, "/run", "{\"argv\":[\"exit\",\"3\"]}", &answer);
