@@ -144,7 +144,8 @@ static void test_a_thousand_at_once(void **state)
  * its operations. */
 static void test_what_is_kept_costs_no_fd(void **state)
 {
-	enum { FILES = 256, ROUNDS = 300 };
+	enum { FILES = 128, ROUNDS = 120 };
+	static char *const options[] = {"--pool", "1", "--reserve", "0", NULL};
 	struct daemon daemon;
 	struct answer answer;
 	char id[32];
@@ -153,7 +154,7 @@ static void test_what_is_kept_costs_no_fd(void **state)
 	(void)state;
 	daemon_folder(&daemon);
 	daemon.files = FILES;
-	daemon_launch(&daemon, "boot", pool_of_one, true);
+	daemon_launch(&daemon, "boot", options, true);
 	for (int i = 0; i < ROUNDS; i++) {
 		create_sandbox(&daemon, "{}", id);
 		call_sandbox(&daemon, "POST", id, "/run", "{\"argv\":[\"exit\",\"3\"]}", &answer);
