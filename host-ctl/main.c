@@ -31,6 +31,7 @@ static const struct verb {
 	{"events", "print what happens to sandboxes and commands", cmd_events, events_usage},
 	{"pool", "show the daemon's warm VMs", cmd_pool, pool_usage},
 	{"template", "build, list, show and remove what VMs are cloned from", cmd_template, template_usage},
+	{"image", "build, list and remove what templates are built from", cmd_image, image_usage},
 	{"control", "ask or tell a vmm that runs alone", cmd_control, control_usage},
 	{"doctor", "check what this host lacks, and say how to mend it", cmd_doctor, doctor_usage},
 	{"version", "print the versions of this program and of the daemon", cmd_version, version_usage},

@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 void cli_parser_init(
@@ -209,6 +210,15 @@ void cli_clean_text(char *to, size_t size, const char *from)
 			to[n - 1] = '?';
 	}
 	to[n] = '\0';
+}
+
+void cli_format_time(long long ms, char to[CLI_TIME_MAX])
+{
+	time_t seconds = (time_t)(ms / 1000);
+	struct tm parts;
+
+	if (!ms || !localtime_r(&seconds, &parts) || !strftime(to, CLI_TIME_MAX, "%Y-%m-%d %H:%M", &parts))
+		snprintf(to, CLI_TIME_MAX, "-");
 }
 
 int cli_fail(const char *format, ...)

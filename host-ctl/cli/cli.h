@@ -16,7 +16,7 @@
 /* Exit status of every failure that is host-ctl's own: usage, no daemon, refused, no result. */
 enum { CLI_FAILURE = 125 };
 
-enum { CLI_TEXT_MAX = 1024, CLI_OPTIONS_MAX = 64, CLI_NAME_MAX = 64 };
+enum { CLI_TEXT_MAX = 1024, CLI_OPTIONS_MAX = 64, CLI_NAME_MAX = 64, CLI_TIME_MAX = 32 };
 
 struct cli_option {
 	const char *name; /* without the two dashes */
@@ -87,6 +87,9 @@ bool cli_is_name(const char *text);
 
 /* Copies text, each control character (and each byte of a C1 one) replaced by '?'. Always terminated. */
 void cli_clean_text(char *to, size_t size, const char *from);
+
+/* Milliseconds since 1970, by the local clock to the minute; "-": 0. */
+void cli_format_time(long long ms, char to[CLI_TIME_MAX]);
 
 /* Escape sequences for a terminal, or empty strings where colours are not wanted. */
 struct cli_colours {

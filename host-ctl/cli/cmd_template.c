@@ -8,7 +8,7 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
+#include <sys/stat.h>
 
 /* clang-format off */
 const char template_usage[] =
@@ -17,7 +17,7 @@ const char template_usage[] =
 	"Builds, lists and removes templates: guests that were booted and prepared once, and from which\n"
 	"`host-ctl run --template NAME` and `host-ctl pool --template NAME --target N` clone theirs.\n"
 	"\n"
-	"  --image PATH   the base image (the daemon's)\n"
+	"  --image IMAGE  a path, or an image of `host-ctl image`, by name or id (the daemon's)\n"
 	"  --mem SIZE     memory, such as 256M (the daemon's)\n"
 	"  --cpus N       processors, 1 to 8 (the daemon's)\n"
 	"  --run 'LINE'   a line for the guest's shell, run before the guest is saved; may be repeated,\n"
@@ -87,10 +87,15 @@ static int set_body(struct order *order, const char *field, json_t *value, char 
 	return 0;
 }
 
+/* Without a slash it is a file that is here, or else the name or id of an image. */
 static int set_image(struct order *order, const char *value, char *error)
 {
 	char path[PATH_MAX];
+	struct stat status;
 
+	if (!strchr(value, '/') &&
+		(stat(value, &status) < 0 || !(S_ISREG(status.st_mode) || S_ISBLK(status.st_mode))))
+		return set_body(order, "image", json_string(value), error);
 	/* The daemon stands in another folder. */
 	if (!realpath(value, path))
 		return refuse(error, "--image: there is no ", value);
@@ -205,27 +210,18 @@ static const json_t *input(const json_t *template, const char *name)
 	return json_object_get(json_object_get(template, "inputs"), name);
 }
 
-static void format_time(long long ms, char *to, size_t size)
-{
-	time_t seconds = (time_t)(ms / 1000);
-	struct tm parts;
-
-	if (!ms || !localtime_r(&seconds, &parts) || !strftime(to, size, "%Y-%m-%d %H:%M", &parts))
-		snprintf(to, size, "-");
-}
-
 static int print_list(const json_t *answer)
 {
 	struct cli_colours colours = cli_colours_for(stdout);
 	const json_t *list = json_object_get(answer, "templates"), *template;
-	char time[32], name[CLI_TEXT_MAX], state[CLI_TEXT_MAX];
+	char time[CLI_TIME_MAX], name[CLI_TEXT_MAX], state[CLI_TEXT_MAX];
 	size_t i;
 
 	printf("%s%-20s %-10s %6s %5s %9s %5s  %s%s\n", colours.bold, "TEMPLATE", "STATE", "MEM", "CPUS",
 		"SAVED", "VMS", "BUILT", colours.reset);
 	json_array_foreach(list, i, template)
 	{
-		format_time(number(template, "created_ms"), time, sizeof time);
+		cli_format_time(number(template, "created_ms"), time);
 		cli_clean_text(name, sizeof name, text(template, "name"));
 		cli_clean_text(state, sizeof state, text(template, "state"));
 		printf("%-20s %-10s %5lldM %5lld %6lld KB %5lld  %s\n", name, state,
@@ -252,14 +248,14 @@ static void print_state(const json_t *template)
 
 static int print_template(const json_t *template)
 {
-	char time[32], shown[CLI_TEXT_MAX];
+	char time[CLI_TIME_MAX], shown[CLI_TEXT_MAX];
 	const json_t *line;
 	size_t i;
 
 	print_state(template);
 	if (!json_object_get(template, "inputs"))
 		return cli_finish_output();
-	format_time(number(template, "created_ms"), time, sizeof time);
+	cli_format_time(number(template, "created_ms"), time);
 	cli_clean_text(shown, sizeof shown, text(template, "generation"));
 	printf("built   %s in %lld ms, generation %s\n", time, number(template, "build_ms"), shown);
 	cli_clean_text(shown, sizeof shown, text(input(template, "image"), "path"));

@@ -197,8 +197,10 @@ static int make_parts(struct serve *serve, struct error *error)
 	serve->signals[0] = loop_add_signal(serve->loop, SIGTERM, stop, serve);
 	serve->signals[1] = loop_add_signal(serve->loop, SIGINT, stop, serve);
 	serve->stop_timer = loop_add_timer(serve->loop, stop_is_late, serve);
-	serve->api = (struct api){
-		.loop = serve->loop, .metrics = &serve->metrics, .key_grace_ms = serve->options.key_grace_ms};
+	serve->api = (struct api){.loop = serve->loop,
+		.metrics = &serve->metrics,
+		.key_grace_ms = serve->options.key_grace_ms,
+		.state_directory = serve->options.state_directory};
 	if (open_journal(serve, error) || sweep(serve, error))
 		return -EBUSY;
 	serve->api.templates = make_templates(serve, error);
