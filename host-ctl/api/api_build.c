@@ -95,12 +95,7 @@ static int get_memory(json_t *body, uint64_t *bytes, struct error *error)
 /* An image by its name or id. */
 static int hold_image(struct build *build, const char *text, const char **image, struct error *error)
 {
-	struct image_store store;
-
-	if (image_store_open(&store, build->api->state_directory, error))
-		return -1;
-	build->image = image_store_hold(&store, text, build->image_path, error);
-	image_store_close(&store);
+	build->image = image_store_hold(build->api->state_directory, text, build->image_path, error);
 	*image = build->image_path;
 	return build->image < 0 ? -1 : 0;
 }

@@ -335,7 +335,10 @@ static void print_strings(const char *label, const json_t *list)
 	const json_t *entry;
 	size_t i;
 
-	json_array_foreach(list, i, entry) printf("%-8s%s\n", label, json_string_value(entry));
+	json_array_foreach(list, i, entry)
+	{
+		printf("%-8s%s\n", label, json_string_value(entry));
+	}
 }
 
 static int print_image(const json_t *image)
@@ -366,7 +369,9 @@ static int print_collected(const json_t *answer)
 	size_t i;
 
 	json_array_foreach(json_object_get(answer, "collected"), i, entry)
+	{
 		fprintf(stderr, "collected %s\n", json_string_value(entry));
+	}
 	return 0;
 }
 

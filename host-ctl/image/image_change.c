@@ -3,6 +3,7 @@
 #include "common/io.h"
 #include "common/log.h"
 #include "host-ctl/image/image_store.h"
+#include "host-ctl/support/json_file.h"
 #include "host-ctl/support/state_folder.h"
 
 #include <dirent.h>
@@ -131,22 +132,6 @@ void image_store_abandon(struct image_building *building)
 
 /* --- a new image --- */
 
-static int write_about(int folder, const json_t *about)
-{
-	int fd = openat(folder, "about", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600), r;
-	char *text;
-
-	if (fd < 0)
-		return -errno;
-	text = json_dumps(about, JSON_INDENT(2) | JSON_SORT_KEYS);
-	r = text ? io_write_all(fd, text, strlen(text)) : -ENOMEM;
-	if (!r && fsync(fd) < 0)
-		r = -errno;
-	free(text);
-	fd_close(&fd);
-	return r;
-}
-
 static int sync_content(int folder)
 {
 	int fd = openat(folder, content, O_RDONLY | O_CLOEXEC | O_NOFOLLOW), r = 0;
@@ -186,7 +171,7 @@ static int give_name(const struct image_store *store, int from, const char *name
 int image_store_put(const struct image_store *store, const struct image_building *building, const char *name,
 	const char *id, const json_t *about, struct error *error)
 {
-	int lock = -1, status = write_about(building->folder, about);
+	int lock = -1, status = json_file_write(building->folder, "about", about);
 
 	if (!status)
 		status = sync_content(building->folder);

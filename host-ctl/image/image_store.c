@@ -2,7 +2,7 @@
 #include "host-ctl/image/image_store.h"
 #include "common/io.h"
 #include "host-ctl/pool/template.h"
-#include "host-ctl/support/input_file.h"
+#include "host-ctl/support/json_file.h"
 #include "host-ctl/support/state_folder.h"
 
 #include <dirent.h>
@@ -45,32 +45,49 @@ bool image_id_is_valid(const char *id)
 
 /* --- the folders --- */
 
-int image_store_open(struct image_store *store, const char *state_directory, struct error *error)
+/* Templates tell it to a daemon that may stand elsewhere. */
+static int read_path(struct image_store *store, const char *state_directory, struct error *error)
 {
-	char whole[PATH_MAX], link[32];
+	char link[32];
 	ssize_t length;
 
-	*store = (struct image_store){.folder = -1, .names = -1};
-	store->state = state_folder_open(state_directory, error);
-	if (store->state < 0)
-		return store->state;
-	store->folder = state_folder_open_in(store->state, state_directory, "images", error);
-	if (store->folder < 0)
-		goto fail;
-	snprintf(whole, sizeof whole, "%.4000s/images", state_directory);
-	store->names = state_folder_open_in(store->folder, whole, "names", error);
-	if (store->names < 0)
-		goto fail;
-	/* Templates tell it to a daemon that may stand elsewhere. */
 	snprintf(link, sizeof link, "/proc/self/fd/%d", store->folder);
 	length = readlink(link, store->path, sizeof store->path - 1);
 	store->path[length > 0 ? length : 0] = '\0';
 	if (store->path[0] == '/' && length <= PATH_MAX - IMAGE_FILE_SIZE - IMAGE_BUILDING_SIZE)
 		return 0;
-	error_set(error, ERROR_INTERNAL, "cannot tell the path of the images of %.400s", state_directory);
-fail:
+	return error_set(
+		error, ERROR_INTERNAL, "cannot tell the path of the images of %.400s", state_directory);
+}
+
+int image_store_open(struct image_store *store, const char *state_directory, struct error *error)
+{
+	char whole[PATH_MAX];
+
+	*store = (struct image_store){.folder = -1, .names = -1};
+	snprintf(whole, sizeof whole, "%.4000s/images", state_directory);
+	store->state = state_folder_open(state_directory, error);
+	if (store->state >= 0)
+		store->folder = state_folder_open_in(store->state, state_directory, "images", error);
+	if (store->folder >= 0)
+		store->names = state_folder_open_in(store->folder, whole, "names", error);
+	if (store->names >= 0 && !read_path(store, state_directory, error))
+		return 0;
 	image_store_close(store);
 	return -EIO;
+}
+
+/* One that has no images is not made. */
+static int open_for_reading(struct image_store *store, const char *state_directory, struct error *error)
+{
+	*store = (struct image_store){.folder = -1, .names = -1};
+	store->state = state_folder_open(state_directory, error);
+	if (store->state < 0)
+		return store->state;
+	if (faccessat(store->state, "images/names", F_OK, 0) < 0 && errno == ENOENT)
+		return 0;
+	image_store_close(store);
+	return image_store_open(store, state_directory, error);
 }
 
 void image_store_close(struct image_store *store)
@@ -248,8 +265,7 @@ int image_store_find(
 		text);
 }
 
-int image_store_hold(
-	const struct image_store *store, const char *text, char path[PATH_MAX], struct error *error)
+static int hold(const struct image_store *store, const char *text, char path[PATH_MAX], struct error *error)
 {
 	char id[IMAGE_ID_SIZE], file[IMAGE_FILE_SIZE];
 	struct stat status = {0};
@@ -269,26 +285,29 @@ int image_store_hold(
 	return -ENOENT;
 }
 
+int image_store_hold(const char *state_directory, const char *text, char path[PATH_MAX], struct error *error)
+{
+	struct image_store store;
+	int fd = open_for_reading(&store, state_directory, error);
+
+	if (fd < 0)
+		return fd;
+	fd = hold(&store, text, path, error);
+	image_store_close(&store);
+	return fd;
+}
+
 /* --- what is told --- */
 
 /* What is in its .json; an empty object: nothing that could be read. */
 static json_t *read_about(const struct image_store *store, const char *id)
 {
 	char file[IMAGE_FILE_SIZE];
-	struct stat status;
 	const char *kind;
 	json_t *about;
-	char *text;
-	ssize_t length;
-	int fd;
 
 	snprintf(file, sizeof file, "%s.json", id);
-	fd = input_file_open(store->folder, file, O_NOFOLLOW, INPUT_FILE, &status, &kind);
-	text = fd < 0 ? NULL : malloc(IMAGE_JSON_MAX);
-	length = text ? io_read_full(fd, text, IMAGE_JSON_MAX) : -1;
-	about = length < 0 ? NULL : json_loadb(text, (size_t)length, JSON_REJECT_DUPLICATES, NULL);
-	free(text);
-	fd_close(&fd);
+	about = json_file_read(store->folder, file, IMAGE_JSON_MAX, &kind);
 	if (json_is_object(about))
 		return about;
 	json_decref(about);
@@ -347,35 +366,42 @@ static int add_image(void *context, const char *id)
 	return about ? json_array_append_new(listing->list, about) : 0;
 }
 
-/* By the first name, those without one last, then by id. */
-static int compare_images(const void *left, const void *right)
-{
-	const json_t *images[2] = {*(json_t *const *)left, *(json_t *const *)right};
-	const char *names[2], *ids[2];
+struct place {
+	json_t *image;
+	const char *name, *id; /* name: the first; NULL: it has none */
+};
 
-	for (int i = 0; i < 2; i++) {
-		names[i] = json_string_value(json_array_get(json_object_get(images[i], "names"), 0));
-		ids[i] = json_string_value(json_object_get(images[i], "id"));
-	}
-	if (names[0] && names[1])
-		return strcmp(names[0], names[1]);
-	return names[0] ? -1 : names[1] ? 1 : strcmp(ids[0], ids[1]);
+/* By the first name, those without one last, then by id. */
+static int compare_places(const void *left, const void *right)
+{
+	const struct place *one = left, *other = right;
+
+	if (one->name && other->name)
+		return strcmp(one->name, other->name);
+	return one->name ? -1 : other->name ? 1 : strcmp(one->id, other->id);
 }
 
 /* The same array in order. */
 static json_t *sort_images(json_t *list)
 {
 	size_t count = json_array_size(list), i;
-	json_t **images = calloc(count + 1, sizeof *images), *sorted = json_array(), *image;
-	int r = images && sorted ? 0 : -1;
+	struct place *places = calloc(count + 1, sizeof *places);
+	json_t *sorted = json_array(), *image;
+	int r = places && sorted ? 0 : -1;
 
-	if (!r) {
-		json_array_foreach(list, i, image) images[i] = image;
-		qsort(images, count, sizeof images[0], compare_images);
-		for (i = 0; i < count; i++)
-			r |= json_array_append(sorted, images[i]);
+	json_array_foreach(list, i, image)
+	{
+		if (r)
+			break;
+		places[i] = (struct place){.image = image,
+			.name = json_string_value(json_array_get(json_object_get(image, "names"), 0)),
+			.id = json_string_value(json_object_get(image, "id"))};
 	}
-	free(images);
+	if (!r)
+		qsort(places, count, sizeof places[0], compare_places);
+	for (i = 0; !r && i < count; i++)
+		r = json_array_append(sorted, places[i].image);
+	free(places);
 	json_decref(list);
 	if (!r)
 		return sorted;

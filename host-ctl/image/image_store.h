@@ -56,11 +56,11 @@ void image_store_close(struct image_store *store);
 int image_store_find(
 	const struct image_store *store, const char *text, char id[IMAGE_ID_SIZE], struct error *error);
 /*
- * The same, and nobody removes it while the fd, the caller's, is open. *path is absolute. The fd, or -errno
- * with *error set (as of image_store_find).
+ * The same in the store of a state folder, which is not made, and nobody removes the image while the fd, the
+ * caller's, is open. *path is absolute. The fd, or -errno with *error set: as of image_store_open and
+ * image_store_find.
  */
-int image_store_hold(
-	const struct image_store *store, const char *text, char path[PATH_MAX], struct error *error);
+int image_store_hold(const char *state_directory, const char *text, char path[PATH_MAX], struct error *error);
 
 /* What is told of one: {"id", "names", "used_by", "bytes", and what is in its .json}. The caller's; NULL with
  * *error set. */

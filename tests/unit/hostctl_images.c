@@ -320,6 +320,7 @@ static void test_a_name_moves(void **state)
 static void test_one_in_use_stays(void **state)
 {
 	struct fixture *fixture = *state;
+	bool removed;
 
 	put(fixture, "python", 'a');
 	use(fixture, "py", 'a');
@@ -337,8 +338,7 @@ static void test_one_in_use_stays(void **state)
 	use(fixture, "second", 'a');
 	unuse(fixture, "py");
 	use(fixture, "third", 'a');
-	fixture->error.message[0] = '\0';
-	assert_int_equal(image_store_remove(&fixture->store, "alias", &(bool){false}, &fixture->error), -1);
+	assert_int_equal(image_store_remove(&fixture->store, "alias", &removed, &fixture->error), -1);
 	assert_non_null(strstr(fixture->error.message, "was built from it, and others: remove that first"));
 	unuse(fixture, "second");
 	unuse(fixture, "third");
@@ -366,11 +366,11 @@ static void test_one_that_is_held_stays(void **state)
 	int fd, second;
 
 	put(fixture, "python", 'a');
-	fd = image_store_hold(&fixture->store, "python", path, &fixture->error);
+	fd = image_store_hold(fixture->state, "python", path, &fixture->error);
 	assert_true(fd >= 0);
 	snprintf(wanted, sizeof wanted, "%s/%s.erofs", fixture->images, id_of('a'));
 	assert_string_equal(path, wanted);
-	second = image_store_hold(&fixture->store, "sha256-aaaaaaaa", path, &fixture->error);
+	second = image_store_hold(fixture->state, "sha256-aaaaaaaa", path, &fixture->error);
 	assert_true(second >= 0);
 	close(second);
 	expect_kept(fixture, "python",
@@ -379,7 +379,7 @@ static void test_one_that_is_held_stays(void **state)
 	expect_collected(fixture, 0);
 	close(fd);
 	expect_collected(fixture, 1);
-	assert_int_equal(image_store_hold(&fixture->store, id_of('a'), path, &fixture->error), -ENOENT);
+	assert_int_equal(image_store_hold(fixture->state, id_of('a'), path, &fixture->error), -ENOENT);
 	assert_int_equal(fixture->error.kind, ERROR_NOT_FOUND);
 }
 
@@ -394,9 +394,26 @@ static void test_one_that_is_being_removed_is_not_held(void **state)
 	snprintf(path, sizeof path, "%s/%s.erofs", fixture->images, id_of('a'));
 	fd = open(path, O_RDONLY | O_CLOEXEC);
 	assert_int_equal(flock(fd, LOCK_EX), 0);
-	assert_int_equal(image_store_hold(&fixture->store, "python", path, &fixture->error), -ENOENT);
+	assert_int_equal(image_store_hold(fixture->state, "python", path, &fixture->error), -ENOENT);
 	assert_string_equal(fixture->error.message, "there is no image python any more: it is being removed");
 	close(fd);
+}
+
+/* A daemon that is asked for an image makes no store. */
+static void test_a_state_folder_without_images(void **state)
+{
+	char folder[] = "/tmp/tinderbox-images.XXXXXX", path[PATH_MAX];
+	struct error error;
+
+	(void)state;
+	assert_non_null(mkdtemp(folder));
+	assert_int_equal(image_store_hold(folder, "python", path, &error), -ENOENT);
+	assert_int_equal(error.kind, ERROR_NOT_FOUND);
+	assert_string_equal(error.message,
+		"there is no image python: see `host-ctl image ls`, or build it with `host-ctl image build`");
+	assert_int_equal(image_store_hold(folder, "sha256-01234567", path, &error), -ENOENT);
+	assert_string_equal(error.message, "there is no image sha256-01234567: see `host-ctl image ls`");
+	assert_int_equal(rmdir(folder), 0);
 }
 
 /* --- builds --- */
@@ -600,6 +617,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_one_that_is_held_stays, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(
 			test_one_that_is_being_removed_is_not_held, set_up, tear_down),
+		cmocka_unit_test(test_a_state_folder_without_images),
 		cmocka_unit_test_setup_teardown(test_what_killed_builds_left, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_one_changes_it_at_a_time, set_up, tear_down),
 		cmocka_unit_test(test_facts),
