@@ -271,7 +271,7 @@ static int refuse_use(const char *name, const struct pool *pool, struct error *e
 	pool_read_gauges(pool, &now);
 	return error_set(error, ERROR_CONFLICT,
 		"template %s is in use: its pool has the target %u, %u VMs are of it, %u runs wait: set the "
-		"target to 0 and let the runs end",
+		"target to 0, let the runs end, and remove the sandboxes",
 		name, now.target, now.warm + now.starting + now.busy + now.ending, now.queued);
 }
 
