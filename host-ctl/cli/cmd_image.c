@@ -15,30 +15,33 @@
 
 /* clang-format off */
 const char image_usage[] =
-	"usage: host-ctl image build NAME --from-dir DIR|--from-tar FILE|--debian LIST|--from-image FILE [OPTION...]\n"
-	"       host-ctl image ls|show NAME|rm NAME|gc [--json] [--state-dir DIR]\n"
-	"Builds, lists and removes images, of which `host-ctl template build --image NAME` makes templates. One is\n"
-	"known by its name and by the sha256 of its content, sha256-…, of which the first 8 digits are enough.\n"
+	"usage: host-ctl image build NAME SOURCE [OPTION...]\n"
+	"       host-ctl image ls|show NAME|rm NAME|gc [OPTION...]\n"
+	"Builds, lists and removes images, of which `host-ctl template build --image NAME` makes templates. One\n"
+	"is known by its name and by the sha256 of its content, sha256-…, of which the first 8 digits are enough.\n"
+	"A SOURCE is one of:\n"
 	"\n"
-	"  --from-dir DIR     the files of a folder, on its file system\n"
-	"  --from-tar FILE    of a tar archive, plain or packed by gzip, bzip2, xz or zstd\n"
-	"  --debian LIST      of Debian packages, and of those that they need: names, divided by commas, or a file\n"
-	"                     with one a line. From this host's apt sources, verified by apt; none is installed, no\n"
-	"                     script of theirs runs. base-files and busybox-static are always among them\n"
-	"  --from-image FILE  an erofs that is there already\n"
-	"  --limit SIZE       bound of the files together (8G)\n"
-	"  --state-dir DIR    as of `host-ctl serve` (" STATE_FOLDER_DEFAULT ")\n"
-	"  --builder PATH     the program that builds (rootfs/build-image of the build tree that host-ctl stands\n"
-	"                     in, or else in " IMAGE_LIBRARY ")\n"
-	"  --json             the answer, or the error, as a JSON object\n"
+	"  --from-dir DIR       the files of a folder, on its file system\n"
+	"  --from-tar FILE      of a tar archive, plain or packed by gzip, bzip2, xz or zstd\n"
+	"  --debian LIST        of Debian packages, and of those that they need: names, divided by commas, or a\n"
+	"                       file with one a line. From this host's apt sources, verified by apt; none is\n"
+	"                       installed, no script of theirs runs. base-files and busybox-static are always\n"
+	"                       among them\n"
+	"  --from-image FILE    an erofs that is there already\n"
+	"\n"
+	"  --limit SIZE         bound of the files together (8G)\n"
+	"  --state-dir DIR      as of `host-ctl serve` (" STATE_FOLDER_DEFAULT ")\n"
+	"  --builder PATH       the program that builds (rootfs/build-image of the build tree that host-ctl\n"
+	"                       stands in, or else in " IMAGE_LIBRARY ")\n"
+	CLI_USAGE_JSON
 	"\n"
 	"`build` prints the id. Devices and sockets of a source are left out; what of it leads out of it leads\n"
-	"nowhere. A build that fails or is interrupted leaves nothing. A name that is there moves to the new image;\n"
-	"`rm` of a name that is not its image's only one takes the name alone. An image that a template on the\n"
-	"disk was or is being built from is not removed (`conflict`). One that has no name and that nothing uses is\n"
-	"removed by the next `build` or `rm`, or by `gc`.\n"
+	"nowhere. A build that fails or is interrupted leaves nothing. A name that is there moves to the new\n"
+	"image; `rm` of a name that is not its image's only one takes the name alone. An image that a template\n"
+	"on the disk was or is being built from is not removed (`conflict`). One that has no name and that\n"
+	"nothing uses is removed by the next `build` or `rm`, or by `gc`.\n"
 	"\n"
-	"exit status: 0 done; 125 failed, the cause on standard error.\n";
+	CLI_USAGE_STATUS;
 /* clang-format on */
 
 enum {
@@ -114,12 +117,6 @@ static const struct action actions[] = {
 
 /* --- the command line --- */
 
-static int refuse(char *error, const char *text, const char *what)
-{
-	snprintf(error, CLI_TEXT_MAX, "%s%s", text, what);
-	return -1;
-}
-
 static void set_option(struct order *order, int option, const char *value)
 {
 	order->values[option] = value;
@@ -134,7 +131,7 @@ static void set_option(struct order *order, int option, const char *value)
 static int add_operand(struct order *order, const char *text, char *error)
 {
 	if (order->action && order->name)
-		return refuse(error, "too many arguments: ", text);
+		return cli_refuse(error, CLI_UNEXPECTED, text);
 	if (order->action) {
 		order->name = text;
 		return 0;
@@ -142,7 +139,7 @@ static int add_operand(struct order *order, const char *text, char *error)
 	for (size_t i = 0; i < sizeof actions / sizeof actions[0]; i++)
 		if (!strcmp(actions[i].name, text))
 			order->action = &actions[i];
-	return order->action ? 0 : refuse(error, "build, ls, show, rm or gc is expected, not ", text);
+	return order->action ? 0 : cli_refuse(error, "build, ls, show, rm or gc is expected, not %s", text);
 }
 
 /* Options and operands in any order. */
@@ -156,7 +153,7 @@ static int parse(struct order *order, int argc, char **argv, char *error)
 		int option = cli_parser_next(&parser, &value);
 
 		if (option == CLI_BAD)
-			return refuse(error, parser.error, "");
+			return cli_refuse(error, "%s", parser.error);
 		if (option >= 0)
 			set_option(order, option, value);
 		else if (parser.next < argc && add_operand(order, argv[parser.next++], error))
@@ -171,9 +168,9 @@ static int set_source(struct order *order, char *error)
 	const char *value = order->values[order->kind];
 
 	if (order->kind != OPT_DEBIAN && !realpath(value, order->source))
-		return refuse(error, "there is no ", value);
+		return cli_refuse(error, "there is no %s", value);
 	if (order->kind == OPT_DEBIAN && !value[0])
-		return refuse(error, "--debian wants names of packages, or a file with one a line", "");
+		return cli_refuse(error, "--debian wants names of packages, or a file with one a line");
 	if (order->kind == OPT_DEBIAN)
 		snprintf(order->source, sizeof order->source, "%s", value);
 	return 0;
@@ -184,20 +181,20 @@ static int check(struct order *order, char *error)
 	bool builds = order->action->perform == build;
 
 	if (order->action->named && !order->name)
-		return refuse(error, "an image's name is expected after ", order->action->name);
+		return cli_refuse(error, "an image's name is expected after %s", order->action->name);
 	if (!order->action->named && order->name)
-		return refuse(error, "no name is expected, but was given: ", order->name);
+		return cli_refuse(error, CLI_UNEXPECTED, order->name);
 	if (!builds && (order->sources || order->values[OPT_LIMIT] || order->values[OPT_BUILDER]))
-		return refuse(error, "only build takes a source, --limit and --builder", "");
+		return cli_refuse(error, "only build takes a source, --limit and --builder");
 	if (builds && !image_name_is_valid(order->name))
-		return refuse(error,
+		return cli_refuse(error,
 			"an image's name has a-z, 0-9, '.', '_' and '-', a letter or digit first, at most 63 "
 			"of "
-			"them, and does not begin with " IMAGE_ID_PREFIX ", unlike ",
+			"them, and does not begin with " IMAGE_ID_PREFIX ", unlike %s",
 			order->name);
 	if (builds && order->sources != 1)
-		return refuse(
-			error, "one of --from-dir, --from-tar, --debian and --from-image is expected", "");
+		return cli_refuse(
+			error, "one of --from-dir, --from-tar, --debian and --from-image is expected");
 	return builds ? set_source(order, error) : 0;
 }
 
@@ -286,13 +283,6 @@ static int gc(
 
 /* --- answers --- */
 
-static const char *text(const json_t *object, const char *name)
-{
-	const char *value = json_string_value(json_object_get(object, name));
-
-	return value ? value : "-";
-}
-
 static long long number(const json_t *object, const char *name)
 {
 	return json_integer_value(json_object_get(object, name));
@@ -316,15 +306,15 @@ static int print_list(const json_t *answer)
 	char time[CLI_TIME_MAX], names[CLI_TEXT_MAX], users[CLI_TEXT_MAX], kind[CLI_TEXT_MAX];
 	size_t i;
 
-	printf("%s%-20s %-19s %9s %-7s %-16s  %s%s\n", colours.bold, "IMAGE", "ID", "SIZE", "SOURCE",
+	printf("%s%-20s %-19s %10s %-7s %-16s  %s%s\n", colours.bold, "IMAGE", "ID", "SIZE", "SOURCE",
 		"USED BY", "BUILT", colours.reset);
 	json_array_foreach(list, i, image)
 	{
 		cli_format_time(number(image, "created_ms"), time);
 		format_list(json_object_get(image, "names"), names, sizeof names);
 		format_list(json_object_get(image, "used_by"), users, sizeof users);
-		cli_clean_text(kind, sizeof kind, text(json_object_get(image, "source"), "kind"));
-		printf("%-20s %-19.19s %6lld KB %-7s %-16s  %s\n", names, text(image, "id"),
+		cli_clean_text(kind, sizeof kind, cli_text(json_object_get(image, "source"), "kind"));
+		printf("%-20s %-19.19s %6lld KiB %-7s %-16s  %s\n", names, cli_text(image, "id"),
 			number(image, "bytes") >> 10, kind, users, time);
 	}
 	return cli_finish_output();
@@ -348,16 +338,16 @@ static int print_image(const json_t *image)
 	size_t i;
 
 	cli_format_time(number(image, "created_ms"), time);
-	cli_clean_text(shown, sizeof shown, text(source, "kind"));
-	cli_clean_text(of, sizeof of, text(source, "of"));
-	printf("id      %s\nsize    %lld KiB\nsource  %s: %s\nbuilt   %s\n", text(image, "id"),
+	cli_clean_text(shown, sizeof shown, cli_text(source, "kind"));
+	cli_clean_text(of, sizeof of, cli_text(source, "of"));
+	printf("id      %s\nsize    %lld KiB\nsource  %s: %s\nbuilt   %s\n", cli_text(image, "id"),
 		number(image, "bytes") >> 10, shown, of, time);
 	print_strings("name", json_object_get(image, "names"));
 	print_strings("used by", json_object_get(image, "used_by"));
 	json_array_foreach(json_object_get(image, "packages"), i, package)
 	{
-		cli_clean_text(shown, sizeof shown, text(package, "name"));
-		cli_clean_text(of, sizeof of, text(package, "version"));
+		cli_clean_text(shown, sizeof shown, cli_text(package, "name"));
+		cli_clean_text(of, sizeof of, cli_text(package, "version"));
 		printf("package %s %s\n", shown, of);
 	}
 	return cli_finish_output();
@@ -377,9 +367,9 @@ static int print_collected(const json_t *answer)
 
 static int print_build(const json_t *answer)
 {
-	fprintf(stderr, "image %s: %lld KiB\n", text(answer, "id"), number(answer, "bytes") >> 10);
+	fprintf(stderr, "image %s: %lld KiB\n", cli_text(answer, "id"), number(answer, "bytes") >> 10);
 	print_collected(answer);
-	printf("%s\n", text(answer, "id"));
+	printf("%s\n", cli_text(answer, "id"));
 	return cli_finish_output();
 }
 
