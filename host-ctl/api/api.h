@@ -30,7 +30,8 @@ struct api {
 	struct error journal_error;    /* ...for this reason */
 	struct api_keyed *keyed;       /* requests with an Idempotency-Key that are under way */
 	unsigned int keyed_count;
-	uint64_t key_grace_ms; /* that they go on without a client */
+	uint64_t key_grace_ms;	     /* that they go on without a client */
+	const char *state_directory; /* where the images are */
 };
 
 /* What a route takes; anything else of that is refused. */
