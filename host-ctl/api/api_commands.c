@@ -266,8 +266,6 @@ static int send_input(struct command *command, const json_t *body, struct error 
 	uint8_t *bytes;
 	int status = 0;
 
-	if (command->state == COMMAND_CREATED || command->state == COMMAND_ENDED)
-		return refuse_input(command, error);
 	if (eof && !json_is_boolean(eof))
 		return error_set(error, ERROR_INVALID, "eof is not true or false");
 	bytes = take_data(body, &length, error);
@@ -275,7 +273,9 @@ static int send_input(struct command *command, const json_t *body, struct error 
 		return -1;
 	frame.payload = bytes;
 	frame.length = (uint32_t)length;
-	if (length)
+	if (command->state == COMMAND_CREATED || command->state == COMMAND_ENDED)
+		status = refuse_input(command, error);
+	if (!status && length)
 		status = tell(command, &frame, error);
 	if (!status && json_is_true(eof))
 		status = tell(command, &end, error);
