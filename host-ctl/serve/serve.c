@@ -206,7 +206,8 @@ static int leave_alone(const struct serve *serve, struct error *error)
 	const struct error why = *error;
 
 	return error_set(error, why.kind,
-		"%.256s. %d VMs that an earlier daemon left, sandboxes perhaps, stay as they are: mend that, and "
+		"%.256s. %d VMs that an earlier daemon left, sandboxes perhaps, stay as they are: mend that, "
+		"and "
 		"the next start takes sandboxes back; or end them: `echo 1 | tee %.64s/*/cgroup.kill`",
 		why.message, serve->left, serve->options.cgroup_root);
 }
@@ -241,7 +242,8 @@ static int open_journal(struct serve *serve, struct error *error)
 	return 0;
 }
 
-/* From here on what is left is ours. Without a journal nothing is worth a claim, and there is nothing left. */
+/* From here on what is left is ours. Without a journal nothing is worth a claim, and there is nothing left.
+ */
 static int take_over(struct serve *serve, struct error *error)
 {
 	const char *runtime = serve->options.runtime_directory;

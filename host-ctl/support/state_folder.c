@@ -79,7 +79,8 @@ int state_folder_open_in(int folder, const char *path, const char *name, struct 
 int state_folder_check(const char *path, struct error *error)
 {
 	int folder = state_folder_open(path, error);
-	int templates = folder < 0 ? folder : state_folder_open_in(folder, path, STATE_FOLDER_TEMPLATES, error);
+	int templates =
+		folder < 0 ? folder : state_folder_open_in(folder, path, STATE_FOLDER_TEMPLATES, error);
 	int status = templates < 0 ? templates : 0;
 
 	fd_close(&templates);

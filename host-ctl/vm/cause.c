@@ -90,7 +90,8 @@ void cause_add_console(char *cause, size_t size, const char *path)
 		read_console(path, words, sizeof words);
 	if (!path)
 		snprintf(cause + length, size - length,
-			" (is --initrd one with guest-init? `serve --serial-dir DIR` keeps what the guest said)");
+			" (is --initrd one with guest-init? `serve --serial-dir DIR` keeps what the guest "
+			"said)");
 	else
 		snprintf(cause + length, size - length, " (%s%s: see %s)",
 			words[0] ? "the guest said last: " : "the guest said nothing", words, path);

@@ -16,8 +16,8 @@ void cause_set_end(char *cause, size_t size, const char *end, const char *reason
  */
 void cause_add_words(char *cause, size_t size, char *words, const char *reason);
 
-/* Appends what is to be known of a guest's console, whose log is at path; NULL: it has none, and how to get one.
- * The last lines that fit, printable; cut where the cause, a buffer of `size` bytes, is full. */
+/* Appends what is to be known of a guest's console, whose log is at path; NULL: it has none, and how to get
+ * one. The last lines that fit, printable; cut where the cause, a buffer of `size` bytes, is full. */
 void cause_add_console(char *cause, size_t size, const char *path);
 
 /*

@@ -318,7 +318,8 @@ static void test_consoles_of_causes(void **state)
 	snprintf(wanted, sizeof wanted, "the guest said nothing: see %s", path);
 	expect_console(path, wanted);
 	assert_int_equal(pwrite(fd, said, sizeof said - 1, 0), sizeof said - 1);
-	snprintf(wanted, sizeof wanted, "the guest said last: one; Run /init; ?No working init: see %s", path);
+	snprintf(
+		wanted, sizeof wanted, "the guest said last: one; Run /init; ?No working init: see %s", path);
 	expect_console(path, wanted);
 	close(fd);
 	unlink(path);
@@ -327,8 +328,8 @@ static void test_consoles_of_causes(void **state)
 	assert_int_equal(symlink("/etc/passwd", path), 0);
 	expect_console(path, wanted);
 	unlink(path);
-	expect_console(NULL,
-		"is --initrd one with guest-init? `serve --serial-dir DIR` keeps what the guest said");
+	expect_console(
+		NULL, "is --initrd one with guest-init? `serve --serial-dir DIR` keeps what the guest said");
 }
 
 static void test_files_of_causes(void **state)

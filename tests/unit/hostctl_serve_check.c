@@ -91,7 +91,8 @@ static void test_files(void **state)
 	for (size_t i = 0; i < sizeof starts / sizeof *starts; i++) {
 		write_text(place.folder, "text", starts[i]);
 		refuses(&place, &options->initrd, place.text, "the initrd",
-			" is not an uncompressed cpio archive of the form newc: name an initramfs with guest-init "
+			" is not an uncompressed cpio archive of the form newc: name an initramfs with "
+			"guest-init "
 			"with --initrd");
 	}
 	write_text(place.folder, "text", "070702 and more");
@@ -324,7 +325,8 @@ static void test_causes_name_paths(void **state)
 	daemon_folder(&daemon);
 	daemon.vmm = REAL_VMM;
 	snprintf(wanted, sizeof wanted,
-		"the VM could not be set up (vmm: error: --kernel %s/kernel is truncated in its ELF header; copy it "
+		"the VM could not be set up (vmm: error: --kernel %s/kernel is truncated in its ELF header; "
+		"copy it "
 		"again)",
 		daemon.folder);
 	daemon_launch(&daemon, "boot", options, false);

@@ -67,8 +67,7 @@ static void test_damaged_descriptions_are_named(void **state)
 		{"torn", "{\"format\": 1, \"na",
 			"template torn cannot be used: its template.json is damaged or of another version: "
 			"build it again"},
-		{"zero", NULL,
-			"template zero cannot be used: its template.json is missing: build it again"},
+		{"zero", NULL, "template zero cannot be used: its template.json is missing: build it again"},
 	};
 	struct daemon daemon;
 	struct answer answer;
