@@ -479,6 +479,7 @@ int journal_open(struct journal **result, const char *state_directory, const str
 		status = open_database(journal, error);
 	if (status == -EUCLEAN) {
 		status = put_aside(journal, error);
+		journal->anew = !status;
 		if (!status)
 			status = open_database(journal, error);
 	}
@@ -488,6 +489,11 @@ int journal_open(struct journal **result, const char *state_directory, const str
 	}
 	*result = journal;
 	return 0;
+}
+
+bool journal_is_anew(const struct journal *journal)
+{
+	return journal->anew;
 }
 
 void journal_close(struct journal *journal)

@@ -50,6 +50,8 @@ struct journal_time {
  */
 int journal_open(struct journal **journal, const char *state_directory, const struct journal_bounds *bounds,
 	struct error *error);
+/* What was there was damaged: it is moved aside, and this one is new. */
+bool journal_is_anew(const struct journal *journal);
 /* Takes NULL. */
 void journal_close(struct journal *journal);
 

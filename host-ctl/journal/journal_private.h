@@ -46,6 +46,7 @@ struct journal {
 	char path[PATH_MAX], boot[JOURNAL_BOOT_ID];
 	struct journal_bounds bounds;
 	bool unsynced; /* commits do not wait for the disk */
+	bool anew;     /* made in place of a damaged one */
 	/* As the tables have it; read anew (counted false) after a rollback. */
 	bool counted;
 	uint64_t keys, answer_bytes;

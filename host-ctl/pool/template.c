@@ -353,8 +353,7 @@ int template_record(struct template *template, pid_t pid, int folder)
 
 /* --- inputs --- */
 
-/* What a vmm would refuse. It is looked at again when it is opened. */
-static int check_image(const struct stat *status, const char *path, struct error *error)
+int template_check_image(const struct stat *status, const char *path, struct error *error)
 {
 	const char *kind = input_file_fault(status, INPUT_IMAGE);
 
@@ -377,7 +376,7 @@ static int add_file(json_t *inputs, const char *what, const char *path, struct e
 	if (stat(path, &status) < 0)
 		return error_set(
 			error, ERROR_INVALID, "the %s %s cannot be found: %s", what, path, strerror(errno));
-	if (!strcmp(what, "image") && check_image(&status, path, error))
+	if (!strcmp(what, "image") && template_check_image(&status, path, error))
 		return -1;
 	return json_object_set_new(inputs, what,
 		json_pack("{s:s,s:I,s:I}", "path", path, "bytes", (json_int_t)status.st_size, "changed_ns",

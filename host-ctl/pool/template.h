@@ -20,6 +20,7 @@
 #include "host-ctl/vm/vm.h"
 #include <jansson.h>
 #include <stdbool.h>
+#include <sys/stat.h>
 
 enum {
 	TEMPLATE_CPUS_MAX = 8, /* vCPUs that the vmm gives a VM */
@@ -78,6 +79,9 @@ int template_record(struct template *template, pid_t pid, int folder);
 uint64_t template_loaded_bytes(int folder);
 /* 0 or -errno: -EBUSY: something has it mapped for writing. */
 int template_seal(struct template *template);
+
+/* An image that a vmm would refuse; it is looked at again when it is opened. 0, or -1 with *error set. */
+int template_check_image(const struct stat *status, const char *path, struct error *error);
 
 /* Returns it. */
 struct template *template_take(struct template *template);

@@ -126,9 +126,9 @@ int template_store_open(struct template_store *store, const char *state_director
 	*store = (struct template_store){.folder = -1};
 	if (state < 0)
 		return state;
-	snprintf(store->path, sizeof store->path, "%.4000s/templates", state_directory);
+	snprintf(store->path, sizeof store->path, "%.4000s/" STATE_FOLDER_TEMPLATES, state_directory);
 	/* Memory of guests: for nobody else. */
-	store->folder = state_folder_open_in(state, state_directory, "templates", error);
+	store->folder = state_folder_open_in(state, state_directory, STATE_FOLDER_TEMPLATES, error);
 	fd_close(&state);
 	if (store->folder < 0)
 		return store->folder;
@@ -303,6 +303,8 @@ static json_t *read_checked(int folder, const char *name, char fault[TEMPLATE_FA
 		return about;
 	if (kind)
 		snprintf(fault, TEMPLATE_FAULT_MAX, "its template.json is %s: build it again", kind);
+	else if (!about && faccessat(folder, description, F_OK, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT)
+		snprintf(fault, TEMPLATE_FAULT_MAX, "its template.json is missing: build it again");
 	else
 		snprintf(fault, TEMPLATE_FAULT_MAX, "%s", why);
 	json_decref(about);

@@ -51,6 +51,14 @@ bool recovery_keeps(const void *context, const char *name)
 	return false;
 }
 
+bool recovery_knows(const struct recovery *recovery, const char *name)
+{
+	for (unsigned int i = 0; i < recovery->count; i++)
+		if (!strcmp(recovery->rows[i].vm, name))
+			return true;
+	return false;
+}
+
 /* Of the template that it was cloned from. */
 static struct pool *pool_of(const struct journal_sandbox *row, struct templates *templates)
 {

@@ -28,6 +28,8 @@ int recovery_read(struct recovery *recovery, struct journal *journal, struct err
 void recovery_finish(struct recovery *recovery);
 /* context: a struct recovery. name: of a VM. */
 bool recovery_keeps(const void *context, const char *name);
+/* The VM is, or was, a sandbox's. */
+bool recovery_knows(const struct recovery *recovery, const char *name);
 /* They stay in the slots of their templates' pools. */
 void recovery_apply(struct recovery *recovery, struct sandboxes *sandboxes, struct templates *templates,
 	struct cgroup_tree *cgroups);

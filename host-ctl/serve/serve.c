@@ -2,7 +2,8 @@
 /*
  * The daemon's life.
  *
- *   options, files that are there → runtime folder, locks → cgroups, leftovers away → templates, HTTP → loop
+ *   options, files that are there → runtime folder, locks, state folder → cgroups → whose are leftovers?
+ *   journal → leftovers away → templates, HTTP → loop
  *   SIGTERM, SIGINT: no new connection, queued runs refused, VMs ended; when the last is gone, the loop stops
  */
 #include "host-ctl/serve/serve.h"
@@ -15,7 +16,9 @@
 #include "host-ctl/serve/runtime.h"
 #include "host-ctl/serve/serve_check.h"
 #include "host-ctl/serve/serve_options.h"
+#include "host-ctl/serve/state_claim.h"
 #include "host-ctl/support/clock.h"
+#include "host-ctl/support/state_folder.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -43,6 +46,9 @@ struct serve {
 	struct loop *loop;
 	struct http *http;
 	struct loop_source *signals[2], *stop_timer;
+	int left;	/* VMs that an earlier daemon left, and that live */
+	bool anew;	/* the journal that knew them was damaged */
+	bool has_claim; /* the runtime folder names our state folder */
 	bool stopping;
 };
 
@@ -88,18 +94,60 @@ static void stop(void *context, const struct signalfd_siginfo *info)
 	templates_stop(serve->api.templates);
 }
 
+struct sweeping {
+	const struct recovery *recovery;
+	int *sandboxes; /* whose VMs are removed */
+};
+
+static bool keeps_or_counts(const void *context, const char *name)
+{
+	const struct sweeping *sweeping = context;
+
+	if (recovery_keeps(sweeping->recovery, name))
+		return true;
+	*sweeping->sandboxes += recovery_knows(sweeping->recovery, name);
+	return false;
+}
+
+static void tell_removed(const struct serve *serve, int count, int sandboxes)
+{
+	if (serve->anew && serve->left)
+		log_warn("removed %d VMs that an earlier daemon left, those of its sandboxes among them: the "
+			 "journal that knew which was damaged",
+			count);
+	else if (!serve->api.journal)
+		log_warn("removed what is left of %d VMs that had ended", count);
+	else
+		log_warn("removed %d VMs that an earlier daemon left, %d of them of sandboxes that cannot be "
+			 "taken back",
+			count, sandboxes);
+}
+
 /* All but what is taken back. */
 static int sweep(struct serve *serve, struct error *error)
 {
+	int sandboxes = 0;
+	const struct sweeping sweeping = {serve->recovery, &sandboxes};
 	int status = runtime_sweep(&serve->runtime, recovery_keeps, serve->recovery, error);
-	int count =
-		status ? status : cgroup_tree_sweep(&serve->cgroups, recovery_keeps, serve->recovery, error);
+	int count = status ? status : cgroup_tree_sweep(&serve->cgroups, keeps_or_counts, &sweeping, error);
 
 	if (count > 0) {
-		log_warn("removed %d VMs that an earlier daemon left", count);
+		tell_removed(serve, count, sandboxes);
 		serve->metrics.leftovers_removed = (uint64_t)count;
 	}
 	return count < 0 ? count : 0;
+}
+
+/* They may be sandboxes', of another state folder's. */
+static int look_at_leftovers(struct serve *serve, struct error *error)
+{
+	const struct serve_options *options = &serve->options;
+
+	serve->left = cgroup_tree_count(&serve->cgroups, error);
+	if (serve->left < 0)
+		return serve->left;
+	return state_claim_check(options->runtime_directory, options->state_directory, serve->left,
+		options->cgroup_root, error);
 }
 
 static int open_host(struct serve *serve, struct error *error)
@@ -107,6 +155,8 @@ static int open_host(struct serve *serve, struct error *error)
 	const struct serve_options *options = &serve->options;
 	int status = runtime_open(&serve->runtime, options->runtime_directory, options->socket, error);
 
+	if (!status && !options->cold)
+		status = state_folder_check(options->state_directory, error);
 	if (status)
 		return status;
 	status = cgroup_tree_open(&serve->cgroups, options->cgroup_root, options->limits_required, error);
@@ -114,7 +164,7 @@ static int open_host(struct serve *serve, struct error *error)
 		return status;
 	if (!serve->cgroups.limits)
 		log_warn("VMs run without limits of cpu, memory and pids (--limits available)");
-	return 0;
+	return look_at_leftovers(serve, error);
 }
 
 static struct templates *make_templates(struct serve *serve, struct error *error)
@@ -149,8 +199,21 @@ static struct templates *make_templates(struct serve *serve, struct error *error
 	return templates_create(&config, &serve->metrics, pool_full, pool_emptied, serve, error);
 }
 
+/* Which of the VMs that are there are sandboxes', and which uids they have, only the journal tells: new VMs
+ * beside them could have theirs. */
+static int leave_alone(const struct serve *serve, struct error *error)
+{
+	const struct error why = *error;
+
+	return error_set(error, why.kind,
+		"%.256s. %d VMs that an earlier daemon left, sandboxes perhaps, stay as they are: mend that, "
+		"and "
+		"the next start takes sandboxes back; or end them: `echo 1 | tee %.64s/*/cgroup.kill`",
+		why.message, serve->left, serve->options.cgroup_root);
+}
+
 /* Without one the daemon does what needs none, and refuses the rest with the reason; but where there is
- * another daemon's, or one that cannot be read, it would do harm. */
+ * another daemon's, or one that cannot be read, or VMs that it may know, it would do harm. */
 static int open_journal(struct serve *serve, struct error *error)
 {
 	struct journal *journal = NULL;
@@ -158,8 +221,10 @@ static int open_journal(struct serve *serve, struct error *error)
 
 	if (status == -EBUSY || status == -ENOTSUP)
 		return status;
-	if (!status)
+	if (!status) {
+		serve->anew = journal_is_anew(journal);
 		status = recovery_read(serve->recovery, journal, error);
+	}
 	if (!status)
 		serve->api.journal = journal_queue_create(serve->loop, journal);
 	if (serve->api.journal)
@@ -167,12 +232,38 @@ static int open_journal(struct serve *serve, struct error *error)
 	journal_close(journal);
 	if (!status)
 		error_set(error, ERROR_INTERNAL, "out of memory for the journal");
+	if (serve->left)
+		return leave_alone(serve, error);
 	log_error("%s. Until the daemon is started anew, sandboxes and requests with an Idempotency-Key are "
 		  "refused",
 		error->message);
 	error_set(
 		&serve->api.journal_error, error->kind, "%.450s, and start the daemon anew", error->message);
 	return 0;
+}
+
+/* From here on what is left is ours. Without a journal nothing is worth a claim, and there is nothing left.
+ */
+static int take_over(struct serve *serve, struct error *error)
+{
+	const char *runtime = serve->options.runtime_directory;
+	int status = open_journal(serve, error);
+
+	if (!status && serve->api.journal)
+		status = state_claim_write(runtime, serve->options.state_directory, error);
+	else if (!status)
+		state_claim_remove(runtime);
+	serve->has_claim = !status && serve->api.journal;
+	return status ? status : sweep(serve, error);
+}
+
+/* Not while there are VMs, which the next daemon may take back. */
+static void give_up_claim(const struct serve *serve)
+{
+	struct error error;
+
+	if (serve->has_claim && cgroup_tree_count(&serve->cgroups, &error) == 0)
+		state_claim_remove(serve->options.runtime_directory);
 }
 
 static struct sandboxes *make_sandboxes(struct serve *serve)
@@ -201,7 +292,7 @@ static int make_parts(struct serve *serve, struct error *error)
 		.metrics = &serve->metrics,
 		.key_grace_ms = serve->options.key_grace_ms,
 		.state_directory = serve->options.state_directory};
-	if (open_journal(serve, error) || sweep(serve, error))
+	if (take_over(serve, error))
 		return -EBUSY;
 	serve->api.templates = make_templates(serve, error);
 	if (!serve->signals[0] || !serve->signals[1] || !serve->stop_timer || !serve->api.templates)
@@ -235,6 +326,7 @@ static void finish(struct serve *serve)
 	loop_remove(serve->signals[0]);
 	loop_remove(serve->signals[1]);
 	loop_destroy(serve->loop);
+	give_up_claim(serve);
 	runtime_close(&serve->runtime);
 	cgroup_tree_close(&serve->cgroups);
 	fd_close(&serve->options.ready_fd);

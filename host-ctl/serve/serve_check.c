@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "host-ctl/serve/serve_check.h"
 #include "common/io.h"
+#include "host-ctl/pool/template.h"
 
 #include <elf.h>
 #include <errno.h>
@@ -15,6 +16,8 @@ enum want {
 	WANT_EXECUTABLE = 1 << 0,
 	WANT_ELF = 1 << 1,
 	ALLOW_BLOCK_DEVICE = 1 << 2,
+	WANT_CPIO = 1 << 3,
+	WANT_SECTORS = 1 << 4,
 };
 
 static const struct check {
@@ -26,17 +29,26 @@ static const struct check {
 	{offsetof(struct serve_options, kernel), "kernel",
 		"name the guest's kernel, a vmlinux, with --kernel", WANT_ELF},
 	{offsetof(struct serve_options, initrd), "initrd", "name an initramfs with guest-init with --initrd",
-		0},
+		WANT_CPIO},
 	{offsetof(struct serve_options, image), "image", "name a base image with --image",
-		ALLOW_BLOCK_DEVICE},
+		ALLOW_BLOCK_DEVICE | WANT_SECTORS},
 };
-enum { CHECKS = sizeof checks / sizeof checks[0] };
+enum { CHECKS = sizeof checks / sizeof checks[0], CPIO_MAGIC = 6 };
 
 static bool begins_as_elf(int fd)
 {
 	char magic[SELFMAG];
 
 	return pread(fd, magic, SELFMAG, 0) == SELFMAG && !memcmp(magic, ELFMAG, SELFMAG);
+}
+
+/* Of the forms that Linux unpacks; kernel-config has no decompressor. */
+static bool begins_as_cpio(int fd)
+{
+	char magic[CPIO_MAGIC];
+
+	return pread(fd, magic, CPIO_MAGIC, 0) == CPIO_MAGIC &&
+	       (!memcmp(magic, "070701", CPIO_MAGIC) || !memcmp(magic, "070702", CPIO_MAGIC));
 }
 
 /* What is wrong with the file, or NULL; *number: the errno that says why, or 0. */
@@ -68,8 +80,18 @@ static const char *find_fault(const struct check *check, const char *path, int *
 	}
 	if (check->wants & WANT_ELF && !begins_as_elf(fd))
 		fault = "is not an ELF file";
+	if (check->wants & WANT_CPIO && !begins_as_cpio(fd))
+		fault = "is not an uncompressed cpio archive of the form newc";
 	fd_close(&fd);
 	return fault;
+}
+
+/* As `template build --image` looks at it. What has gone meanwhile is told later. */
+static int check_sectors(const char *path, struct error *error)
+{
+	struct stat status;
+
+	return stat(path, &status) < 0 ? 0 : template_check_image(&status, path, error);
 }
 
 static int check_file(const struct check *check, const struct serve_options *options, struct error *error)
@@ -79,7 +101,7 @@ static int check_file(const struct check *check, const struct serve_options *opt
 	const char *fault = find_fault(check, path, &number);
 
 	if (!fault)
-		return 0;
+		return check->wants & WANT_SECTORS ? check_sectors(path, error) : 0;
 	return error_set(error, ERROR_INVALID, "the %s %s %s%s%s%s: %s", check->what, path, fault,
 		number ? " (" : "", number ? strerror(number) : "", number ? ")" : "", check->mend);
 }

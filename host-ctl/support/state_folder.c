@@ -76,6 +76,18 @@ int state_folder_open_in(int folder, const char *path, const char *name, struct 
 	return open_at(folder, name, O_NOFOLLOW, MODE_PRIVATE, whole, error);
 }
 
+int state_folder_check(const char *path, struct error *error)
+{
+	int folder = state_folder_open(path, error);
+	int templates =
+		folder < 0 ? folder : state_folder_open_in(folder, path, STATE_FOLDER_TEMPLATES, error);
+	int status = templates < 0 ? templates : 0;
+
+	fd_close(&templates);
+	fd_close(&folder);
+	return status;
+}
+
 int state_folder_lock(int folder)
 {
 	const struct timespec pause = {.tv_nsec = LOCK_LOOK_MS * 1000000};

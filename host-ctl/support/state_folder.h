@@ -8,6 +8,7 @@
 #include <sys/types.h>
 
 #define STATE_FOLDER_DEFAULT "/var/lib/tinderbox"
+#define STATE_FOLDER_TEMPLATES "templates"
 
 /*
  * Opens it, made when missing. The fd, the caller's; or -errno with *error set, which names the path, what is
@@ -16,6 +17,9 @@
 int state_folder_open(const char *path, struct error *error);
 /* The same of a folder in it, for this daemon alone; it is no symbolic link. name: of the folder. */
 int state_folder_open_in(int folder, const char *path, const char *name, struct error *error);
+
+/* Whether both can be opened, that of templates too, before anything is done. 0, or -errno as above. */
+int state_folder_check(const char *path, struct error *error);
 
 /*
  * Takes the lock of a folder that one daemon has at a time; it ends with the fd. 0; -EWOULDBLOCK: another has

@@ -1,16 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "host-ctl/vm/cause.h"
+#include "common/io.h"
+#include "host-ctl/support/input_file.h"
+#include "host-ctl/support/tail.h"
 #include "host-ctl/support/text.h"
 
+#include <fcntl.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* How log lines of the vmm begin. */
 #define NAME "vmm: "
 static const char *const starts[] = {NAME "error: ", NAME "warning: ", NAME "info: "};
-enum { STARTS = sizeof starts / sizeof starts[0] };
+enum { STARTS = sizeof starts / sizeof starts[0], CONSOLE_WORDS_MAX = 256 };
 
 /* Whether text, of `length` bytes, ends so. */
 static bool ends_with(const char *text, size_t length, const char *end)
@@ -57,6 +62,39 @@ void cause_add_words(char *cause, size_t size, char *words, const char *reason)
 	if (strncmp(words, NAME, strlen(NAME)) == 0)
 		words += strlen(NAME);
 	snprintf(cause + length, size - length, " (" NAME "%s)", words);
+}
+
+/* Its last lines. What another put in its place is no log. */
+static void read_console(const char *path, char *words, size_t size)
+{
+	const char *fault;
+	struct stat status;
+	struct tail tail = {.length = 0};
+	int fd = input_file_open(AT_FDCWD, path, O_NOFOLLOW, INPUT_FILE, &status, &fault);
+	ssize_t length = -1;
+
+	if (fd >= 0)
+		length = pread(fd, tail.bytes, TAIL_BYTES,
+			status.st_size > TAIL_BYTES ? status.st_size - TAIL_BYTES : 0);
+	fd_close(&fd);
+	tail.length = length > 0 ? (size_t)length : 0;
+	tail_format(&tail, words, size);
+}
+
+void cause_add_console(char *cause, size_t size, const char *path)
+{
+	char words[CONSOLE_WORDS_MAX] = "";
+	size_t length = strlen(cause);
+
+	if (path)
+		read_console(path, words, sizeof words);
+	if (!path)
+		snprintf(cause + length, size - length,
+			" (is --initrd one with guest-init? `serve --serial-dir DIR` keeps what the guest "
+			"said)");
+	else
+		snprintf(cause + length, size - length, " (%s%s: see %s)",
+			words[0] ? "the guest said last: " : "the guest said nothing", words, path);
 }
 
 /* The name that the text begins with as fd:N, with *used its length; or NULL. */

@@ -16,6 +16,10 @@ void cause_set_end(char *cause, size_t size, const char *end, const char *reason
  */
 void cause_add_words(char *cause, size_t size, char *words, const char *reason);
 
+/* Appends what is to be known of a guest's console, whose log is at path; NULL: it has none, and how to get
+ * one. The last lines that fit, printable; cut where the cause, a buffer of `size` bytes, is full. */
+void cause_add_console(char *cause, size_t size, const char *path);
+
 /*
  * Replaces each "fd:N" in the text, a buffer of `size` bytes, by names[N - first], as far as there is one:
  * the vmm knows its files by number, people know them by path. What does not fit is cut; the result is

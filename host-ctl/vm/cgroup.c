@@ -283,19 +283,57 @@ static int sweep_children(struct cgroup_tree *tree, DIR *listing, cgroup_keep_fn
 	return count;
 }
 
+/* NULL with *status and *error set. */
+static DIR *list_children(const struct cgroup_tree *tree, int *status, struct error *error)
+{
+	int copy = openat(tree->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *listing = copy < 0 ? NULL : fdopendir(copy);
+
+	if (listing)
+		return listing;
+	*status = -errno;
+	error_set(error, ERROR_INTERNAL, "cannot list the cgroup root: %s", strerror(-*status));
+	fd_close(&copy);
+	return NULL;
+}
+
 int cgroup_tree_sweep(
 	struct cgroup_tree *tree, cgroup_keep_fn *keep, const void *context, struct error *error)
 {
-	int count, copy = openat(tree->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	DIR *listing = copy < 0 ? NULL : fdopendir(copy);
+	int count;
+	DIR *listing = list_children(tree, &count, error);
 
-	if (!listing) {
-		count = -errno;
-		error_set(error, ERROR_INTERNAL, "cannot list the cgroup root: %s", strerror(-count));
-		fd_close(&copy);
+	if (!listing)
 		return count;
-	}
 	count = sweep_children(tree, listing, keep, context, error);
+	closedir(listing);
+	return count;
+}
+
+/* One that goes meanwhile is not. */
+static bool is_populated(const struct cgroup_tree *tree, const char *name)
+{
+	char text[CONTROL_FILE_MAX] = "";
+	int group = openat(tree->fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	bool populated = group >= 0 && !read_file(group, "cgroup.events", text, sizeof text) &&
+			 keyed_number(text, "populated") > 0;
+
+	fd_close(&group);
+	return populated;
+}
+
+int cgroup_tree_count(const struct cgroup_tree *tree, struct error *error)
+{
+	int count;
+	DIR *listing = list_children(tree, &count, error);
+	struct dirent *entry;
+
+	if (!listing)
+		return count;
+	count = 0;
+	while ((entry = readdir(listing)))
+		count += entry->d_type == DT_DIR && entry->d_name[0] != '.' &&
+			 is_populated(tree, entry->d_name);
 	closedir(listing);
 	return count;
 }

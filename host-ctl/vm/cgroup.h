@@ -46,7 +46,9 @@ void cgroup_tree_close(struct cgroup_tree *tree);
 typedef bool cgroup_keep_fn(const void *context, const char *name);
 int cgroup_tree_sweep(
 	struct cgroup_tree *tree, cgroup_keep_fn *keep, const void *context, struct error *error);
-/* The same of one, if it is there. 0 or -errno. */
+/* Children in which a process lives. The number, or -errno with *error set. */
+int cgroup_tree_count(const struct cgroup_tree *tree, struct error *error);
+/* The same as cgroup_tree_sweep of one, if it is there. 0 or -errno. */
 int cgroup_end(struct cgroup_tree *tree, const char *name);
 /* The folder of a child that is there: the caller's, CLOEXEC; or -errno. */
 int cgroup_open(const struct cgroup_tree *tree, const char *name);

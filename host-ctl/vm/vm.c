@@ -9,6 +9,7 @@
 #include "host-ctl/vm/vm_private.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -219,6 +220,18 @@ static void compose_cause_of_found(struct vm *vm)
 		snprintf(vm->cause, sizeof vm->cause, "the vmm ended, and an earlier daemon had started it");
 }
 
+/* Of a start or a build; of others the vmm's reason says enough. */
+static void add_console(struct vm *vm)
+{
+	const char *folder = vm->config->serial_directory;
+	char path[PATH_MAX];
+
+	if (vm->killed || vm->booted || !vm->said_ended || vm->said_end != VMM_END_PANIC)
+		return;
+	snprintf(path, sizeof path, "%s/%s.log", folder ? folder : "", vm->id);
+	cause_add_console(vm->cause, sizeof vm->cause, folder ? path : NULL);
+}
+
 static void compose_cause(struct vm *vm, const siginfo_t *info)
 {
 	const struct vm_source *source = vm->source;
@@ -234,6 +247,7 @@ static void compose_cause(struct vm *vm, const siginfo_t *info)
 		describe_end(vm, info, vm->cause, sizeof vm->cause);
 	tail_format(&vm->tail, words, sizeof words);
 	cause_add_words(vm->cause, sizeof vm->cause, words, vm->said_reason);
+	add_console(vm);
 	/* What came later has no number of ours. */
 	cause_name_files(vm->cause, sizeof vm->cause, LAUNCH_FD_FIRST, names,
 		vm->seat ? 2 : sizeof names / sizeof *names);

@@ -36,7 +36,7 @@ class Daemon:
         self.socket = f"{self.folder}/run/api.sock"
         self._cgroups = f"{cgroups}/{os.path.basename(self.folder)}"
         self._options = options
-        for name, content in (("kernel", f"\x7fELF {script}"), ("initrd", "initrd"), ("image", "i" * 512)):
+        for name, content in (("kernel", f"\x7fELF {script}"), ("initrd", "070701"), ("image", "i" * 512)):
             with open(f"{self.folder}/{name}", "w", encoding="latin-1") as file:
                 file.write(content)
         self.start()

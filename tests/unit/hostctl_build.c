@@ -79,7 +79,9 @@ static void test_a_failing_command_fails_the_build(void **state)
 			"template x could not be built: the agent sent a malformed STDOUT of command 1 "
 			"('bad-offset')"},
 		{"{\"name\":\"x\",\"run\":[\"panic\"]}",
-			"template x could not be built: the guest's kernel panicked: pvpanic"},
+			"template x could not be built: the guest's kernel panicked: pvpanic (is --initrd "
+			"one with "
+			"guest-init? `serve --serial-dir DIR` keeps what the guest said)"},
 		{"{\"name\":\"x\",\"run\":[\"refuse\"]}",
 			"template x could not be built: the agent refused command 1 ('refuse')"},
 	};

@@ -116,7 +116,7 @@ static inline void daemon_folder(struct daemon *daemon)
 	daemon->templates = daemon->keep_kernel = false;
 	daemon->standby = NULL;
 	daemon->files = 0;
-	write_text(daemon->folder, "initrd", "initrd");
+	write_text(daemon->folder, "initrd", "070701");
 	write_image(daemon, 'i');
 }
 

@@ -295,6 +295,43 @@ static void test_ends_of_causes(void **state)
 	}
 }
 
+static void expect_console(const char *path, const char *end)
+{
+	char cause[512] = "it panicked", wanted[512], cut[24] = "it panicked";
+
+	snprintf(wanted, sizeof wanted, "it panicked (%s)", end);
+	cause_add_console(cause, sizeof cause, path);
+	assert_string_equal(cause, wanted);
+	cause_add_console(cut, sizeof cut, path);
+	assert_int_equal(strlen(cut), sizeof cut - 1);
+	assert_memory_equal(cut, wanted, sizeof cut - 1);
+}
+
+static void test_consoles_of_causes(void **state)
+{
+	static const char said[] = "one\nRun /init\n\033No working init\n";
+	char path[] = "/tmp/tinderbox-unit.XXXXXX", wanted[256];
+	int fd = mkstemp(path);
+
+	(void)state;
+	assert_true(fd >= 0);
+	snprintf(wanted, sizeof wanted, "the guest said nothing: see %s", path);
+	expect_console(path, wanted);
+	assert_int_equal(pwrite(fd, said, sizeof said - 1, 0), sizeof said - 1);
+	snprintf(
+		wanted, sizeof wanted, "the guest said last: one; Run /init; ?No working init: see %s", path);
+	expect_console(path, wanted);
+	close(fd);
+	unlink(path);
+	snprintf(wanted, sizeof wanted, "the guest said nothing: see %s", path);
+	expect_console(path, wanted);
+	assert_int_equal(symlink("/etc/passwd", path), 0);
+	expect_console(path, wanted);
+	unlink(path);
+	expect_console(
+		NULL, "is --initrd one with guest-init? `serve --serial-dir DIR` keeps what the guest said");
+}
+
 static void test_files_of_causes(void **state)
 {
 	static const char *const names[] = {"/k", "/long/path"};
@@ -437,6 +474,7 @@ int main(void)
 		cmocka_unit_test(test_tail),
 		cmocka_unit_test(test_words_of_causes),
 		cmocka_unit_test(test_ends_of_causes),
+		cmocka_unit_test(test_consoles_of_causes),
 		cmocka_unit_test(test_files_of_causes),
 		cmocka_unit_test(test_error_json),
 		cmocka_unit_test(test_option_refusals),

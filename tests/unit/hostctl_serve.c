@@ -316,7 +316,9 @@ static void test_starts_that_fail(void **state)
 		{"no-connect", "no stream to the agent: Connection refused"},
 		{"bad-status", "the vmm sent a status that is no error's"},
 		{"sample-refused", "the agent refused the sample command"},
-		{"sample-dies", "the guest's kernel panicked: in the sample command"},
+		{"sample-dies", "the guest's kernel panicked: in the sample command (is --initrd one with "
+				"guest-init? "
+				"`serve --serial-dir DIR` keeps what the guest said)"},
 		{"sample-missing", "the sample command could not start: No such file or directory; is "
 				   "--image a usable base?"},
 		{"sample-status:127", "the sample command exited with status 127; is --image a usable base?"},

@@ -16,7 +16,7 @@ enum { ROOM = 128 };
 
 /* Files of every kind in a folder of their own, and options that are all in order. */
 struct place {
-	char folder[64], kernel[ROOM], text[ROOM], empty[ROOM], none[ROOM];
+	char folder[64], kernel[ROOM], initrd[ROOM], image[ROOM], text[ROOM], empty[ROOM], none[ROOM];
 	struct serve_options options;
 };
 
@@ -29,16 +29,21 @@ static void set_up(struct place *place)
 	*place = (struct place){.folder = "/tmp/tinderbox-check.XXXXXX"};
 	assert_non_null(mkdtemp(place->folder));
 	write_text(place->folder, "kernel", "\177ELF and more");
+	write_text(place->folder, "initrd", "070701 and more");
+	write_text(place->folder, "image", "");
 	write_text(place->folder, "text", "no kernel");
 	write_text(place->folder, "empty", "");
 	snprintf(place->kernel, ROOM, "%s/kernel", place->folder);
+	snprintf(place->initrd, ROOM, "%s/initrd", place->folder);
+	snprintf(place->image, ROOM, "%s/image", place->folder);
+	assert_int_equal(truncate(place->image, 512), 0);
 	snprintf(place->text, ROOM, "%s/text", place->folder);
 	snprintf(place->empty, ROOM, "%s/empty", place->folder);
 	snprintf(place->none, ROOM, "%s/none", place->folder);
 	place->options = (struct serve_options){.vmm = FAKE_VMM,
 		.kernel = place->kernel,
-		.initrd = place->text,
-		.image = place->text,
+		.initrd = place->initrd,
+		.image = place->image,
 		.kvm = "/dev/null",
 		.serial_directory = place->folder};
 }
@@ -61,8 +66,11 @@ static void refuses(
 
 static void test_files(void **state)
 {
+	static const char *const starts[] = {
+		"# README", "07070", "070707", "\037\213\010gzip", "\050\265\057\375zstd", "\3757zXZ"};
 	struct place place;
 	struct serve_options *options = &place.options;
+	struct error error;
 
 	(void)state;
 	set_up(&place);
@@ -79,6 +87,19 @@ static void test_files(void **state)
 		" is not an ELF file: name the guest's kernel, a vmlinux, with --kernel");
 	refuses(&place, &options->initrd, place.folder, "the initrd",
 		" is a folder: name an initramfs with guest-init with --initrd");
+	/* The guests' kernels have no decompressor. */
+	for (size_t i = 0; i < sizeof starts / sizeof *starts; i++) {
+		write_text(place.folder, "text", starts[i]);
+		refuses(&place, &options->initrd, place.text, "the initrd",
+			" is not an uncompressed cpio archive of the form newc: name an initramfs with "
+			"guest-init "
+			"with --initrd");
+	}
+	write_text(place.folder, "text", "070702 and more");
+	options->initrd = place.text;
+	assert_int_equal(serve_check(options, &error), 0);
+	refuses(&place, &options->image, place.text, "the image",
+		" has 15 bytes, not a multiple of 512: pad it to whole sectors");
 	refuses(&place, &options->image, place.empty, "the image",
 		" is empty: name a base image with --image");
 	remove_folder(place.folder);
@@ -310,10 +331,10 @@ static void test_causes_name_paths(void **state)
 	(void)state;
 	daemon_folder(&daemon);
 	daemon.vmm = REAL_VMM;
-	write_text(daemon.folder, "image", "image");
 	snprintf(wanted, sizeof wanted,
-		"the VM could not be set up (vmm: error: --disk %s/image has 5 bytes, not a multiple of 512; "
-		"pad it to whole sectors)",
+		"the VM could not be set up (vmm: error: --kernel %s/kernel is truncated in its ELF header; "
+		"copy it "
+		"again)",
 		daemon.folder);
 	daemon_launch(&daemon, "boot", options, false);
 	await_failure(&daemon, wanted);

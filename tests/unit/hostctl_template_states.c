@@ -48,7 +48,8 @@ static void make_template(const struct daemon *daemon, const char *name, const c
 
 	templates_path(daemon, name, path);
 	assert_int_equal(mkdir(path, 0700), 0);
-	write_text(path, "template.json", description);
+	if (description)
+		write_text(path, "template.json", description);
 }
 
 /* They are named, are no template to run in, and can be removed. */
@@ -66,6 +67,7 @@ static void test_damaged_descriptions_are_named(void **state)
 		{"torn", "{\"format\": 1, \"na",
 			"template torn cannot be used: its template.json is damaged or of another version: "
 			"build it again"},
+		{"zero", NULL, "template zero cannot be used: its template.json is missing: build it again"},
 	};
 	struct daemon daemon;
 	struct answer answer;
@@ -80,7 +82,7 @@ static void test_damaged_descriptions_are_named(void **state)
 	call(&daemon, "GET", "/v1/templates", NULL, &answer);
 	assert_int_equal(answer.status, 200);
 	list = json_object_get(answer.json, "templates");
-	assert_int_equal(json_array_size(list), 4);
+	assert_int_equal(json_array_size(list), 5);
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		const json_t *one = json_array_get(list, i + 1);
 		char path[64], body[128];
