@@ -247,9 +247,18 @@ unsigned config_count_devices(const struct config *config)
 	return count;
 }
 
-unsigned config_first_pin(const struct config *config)
+unsigned config_pin(const struct config *config, unsigned device)
 {
-	return config->boot == CONFIG_BOOT_MPTABLE ? MPTABLE_FIRST_PIN : 0;
+	return layout_pin(
+		config->boot == CONFIG_BOOT_MPTABLE ? MPTABLE_FIRST_PIN : 0, device, config->serial != NULL);
+}
+
+unsigned config_count_pins(const struct config *config)
+{
+	unsigned devices = config_count_devices(config);
+	unsigned pins = devices > 0 ? config_pin(config, devices - 1) + 1 : 1;
+
+	return config->serial != NULL && pins <= LAYOUT_SERIAL_PIN ? LAYOUT_SERIAL_PIN + 1 : pins;
 }
 
 _Static_assert((int)VIRTIO_MMIO_WINDOW == 4096, "a window has 4K");
@@ -282,7 +291,7 @@ int config_kernel_cmdline(const struct config *config, char *line)
 		append(line, &length, " %s", CONFIG_CMDLINE_HIGH_MEMORY);
 	for (unsigned i = 0; i < devices; i++)
 		append(line, &length, " %s=4K@0x%llx:%u", CONFIG_CMDLINE_DEVICE, LAYOUT_VIRTIO(i),
-			config_first_pin(config) + i);
+			config_pin(config, i));
 	if (config->cmdline != NULL)
 		append(line, &length, " %s", config->cmdline);
 	return length >= CONFIG_CMDLINE_MAX ? -E2BIG : 0;

@@ -116,8 +116,9 @@ enum config_device {
 /* How many devices the machine has, of one kind and of all. */
 unsigned config_count_devices_of(const struct config *config, enum config_device kind);
 unsigned config_count_devices(const struct config *config);
-/* The IOAPIC's pin of device 0; the others follow. */
-unsigned config_first_pin(const struct config *config);
+/* The IOAPIC's pin of a device, and how many pins there are: as many as are needed, and one at least. */
+unsigned config_pin(const struct config *config, unsigned device);
+unsigned config_count_pins(const struct config *config);
 
 /* The vsock device exists when there is a host side to it: --vsock or --control. */
 bool config_has_vsock(const struct config *config);

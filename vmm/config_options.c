@@ -2,6 +2,7 @@
 /* The table of options, and the functions that take their values. */
 #include "vmm/config_options.h"
 #include "common/parse.h"
+#include "vmm/kvm.h"
 #include "vmm/layout.h"
 #include <errno.h>
 #include <stdarg.h>
@@ -470,7 +471,7 @@ const struct config_option config_options[CONFIG_OPTION_COUNT] = {
 		.text = "control socket: made there, or an inherited one that listens"},
 	{.name = "kvm",
 		.value = "PATH|fd:N",
-		.fallback = "/dev/kvm",
+		.fallback = KVM_DEVICE,
 		.most = 1,
 		.take = take_kvm,
 		.text = "the KVM device"},

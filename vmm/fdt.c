@@ -33,12 +33,12 @@ int fdt_begin_device(void *tree, const char *name, const char *compatible, gpa_t
 	return r;
 }
 
-static int add_virtio(void *tree, unsigned number)
+static int add_virtio(void *tree, unsigned number, unsigned pin)
 {
 	uint32_t cells[FDT_INTERRUPT_CELLS];
 	int r = fdt_begin_device(tree, "virtio", "virtio,mmio", LAYOUT_VIRTIO(number), VIRTIO_MMIO_WINDOW);
 
-	fdt_interrupt_cells(number, cells);
+	fdt_interrupt_cells(pin, cells);
 	for (unsigned i = 0; i < FDT_INTERRUPT_CELLS; i++)
 		cells[i] = cpu_to_fdt32(cells[i]);
 	if (r == 0)
@@ -103,7 +103,7 @@ static int add_root(void *tree, const struct fdt_config *config)
 	if (r == 0)
 		r = fdt_add_processors(tree, config);
 	for (unsigned i = 0; r == 0 && i < config->virtio_count; i++)
-		r = add_virtio(tree, i);
+		r = add_virtio(tree, i, layout_pin(0, i, config->serial));
 	if (r == 0)
 		r = add_syscon(tree);
 	if (r == 0)

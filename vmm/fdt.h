@@ -7,6 +7,7 @@
 #define VMM_FDT_H
 
 #include "vmm/memory.h"
+#include <stdbool.h>
 
 enum {
 	FDT_SIZE_MAX = 16 * 1024,   /* enough for LAYOUT_CPUS_MAX and LAYOUT_VIRTIO_MAX */
@@ -18,7 +19,9 @@ enum {
 
 struct fdt_config {
 	unsigned cpus;	       /* 1..LAYOUT_CPUS_MAX */
-	unsigned virtio_count; /* 0..LAYOUT_VIRTIO_MAX; number N at LAYOUT_VIRTIO(N), pin N */
+	unsigned virtio_count; /* 0..LAYOUT_VIRTIO_MAX; number N at LAYOUT_VIRTIO(N), pin layout_pin(0, N,
+				  serial) */
+	bool serial; /* there is a serial line: its pin is left free. It has no node: Linux knows it */
 };
 
 /*

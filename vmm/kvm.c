@@ -40,10 +40,13 @@ static int call_value(int fd, unsigned long request, unsigned long value)
 	return r < 0 ? -errno : r;
 }
 
-static const char *open_advice(int error)
+static const char *open_advice(const char *path, int error)
 {
 	switch (error) {
 	case -ENOENT:
+		if (strcmp(path, KVM_DEVICE) != 0)
+			return "check the path, which is usually " KVM_DEVICE;
+		__attribute__((fallthrough));
 	case -ENXIO:
 	case -ENODEV:
 		return "load the module kvm_intel or kvm_amd, or switch virtualization on in the firmware";
@@ -97,7 +100,7 @@ int kvm_open(const char *path, struct kvm *kvm, char *error)
 	r = io_open_arg(path, O_RDWR, 0);
 	if (r < 0) {
 		snprintf(error, KVM_ERROR_MAX, "--kvm: cannot open %s: %s: %s; `host-ctl doctor` explains",
-			path, strerror(-r), open_advice(r));
+			path, strerror(-r), open_advice(path, r));
 		return r;
 	}
 	kvm->fd = r;

@@ -12,6 +12,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#define KVM_DEVICE "/dev/kvm"
+
 enum { KVM_ERROR_MAX = 512 };
 
 struct kvm_run;
@@ -22,7 +24,7 @@ struct kvm {
 };
 
 /*
- * Opens path ("/dev/kvm" or "fd:N") and checks API version and the capabilities that this machine needs.
+ * Opens path (KVM_DEVICE or "fd:N") and checks API version and the capabilities that this machine needs.
  * 0, or -errno with a sentence in error (KVM_ERROR_MAX bytes) that names thing, cause and mend:
  *   -ENOENT, -EACCES, -ENODEV ...  it cannot be opened
  *   -ENOTTY  it is not KVM

@@ -4,7 +4,7 @@
  * made from these, so that they cannot differ. What the boot code puts into memory is in boot_x86_64.h.
  *
  *   0x0000_0000  memory, up to GUEST_HOLE_START
- *   0xd000_0000  virtio-mmio windows, one after another; device N interrupts on IOAPIC pin N
+ *   0xd000_0000  virtio-mmio windows, one after another; layout_pin says where they interrupt
  *   0xd010_0000  registers by which the guest ends
  *   0xfec0_0000  IOAPIC
  *   0xfee0_0000  local APIC (in the kernel)
@@ -16,6 +16,7 @@
 
 #include "vmm/memory.h"
 #include "vmm/virtio/mmio.h"
+#include <stdbool.h>
 
 #define LAYOUT_PAGE 4096ull
 
@@ -58,8 +59,19 @@ _Static_assert(LAYOUT_VIRTIO_BASE >= GUEST_HOLE_START && LAYOUT_TSS_BASE + 3 * L
 enum {
 	LAYOUT_SERIAL_PORT = 0x3f8, /* 8250; absent when there is no serial line */
 	LAYOUT_SERIAL_PORTS = 8,
+	LAYOUT_SERIAL_PIN =
+		4, /* of the IOAPIC: the IRQ that a PC has for this port, which drivers take for granted */
 	LAYOUT_RESET_PORT = 0x64, /* LAYOUT_RESET_VALUE resets; reads as an idle keyboard controller: 0 */
 	LAYOUT_RESET_VALUE = 0xfe,
 };
+
+/* The pin of a device, when that of device 0 is `first`. A serial line has its own, which the others leave
+ * out. */
+static inline unsigned layout_pin(unsigned first, unsigned device, bool serial)
+{
+	unsigned pin = first + device;
+
+	return serial && pin >= LAYOUT_SERIAL_PIN ? pin + 1 : pin;
+}
 
 #endif

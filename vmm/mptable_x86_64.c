@@ -171,7 +171,11 @@ static void append_interrupts(struct writer *writer, const struct mptable_config
 		.apic = (uint8_t)mptable_ioapic_id(config->cpus)};
 
 	for (unsigned i = 0; i < config->devices; i++) {
-		interrupt.irq = interrupt.pin = (uint8_t)(MPTABLE_FIRST_PIN + i);
+		interrupt.irq = interrupt.pin = (uint8_t)layout_pin(MPTABLE_FIRST_PIN, i, config->serial);
+		append_entry(writer, &interrupt, sizeof(interrupt));
+	}
+	if (config->serial) {
+		interrupt.irq = interrupt.pin = LAYOUT_SERIAL_PIN;
 		append_entry(writer, &interrupt, sizeof(interrupt));
 	}
 	interrupt = (struct interrupt){.type = ENTRY_LOCAL_INTERRUPT,
@@ -227,7 +231,8 @@ int mptable_write(
 		.revision = REVISION};
 	struct writer writer = {.length = sizeof(struct table_header)};
 
-	if (config->cpus == 0 || config->cpus > LAYOUT_CPUS_MAX || config->devices > MPTABLE_DEVICES_MAX ||
+	if (config->cpus == 0 || config->cpus > LAYOUT_CPUS_MAX ||
+		config->devices > MPTABLE_DEVICES_MAX - (config->serial ? 1u : 0u) ||
 		address % PARAGRAPH != 0 || address > UINT32_MAX - MPTABLE_SIZE_MAX)
 		return -EINVAL;
 	append_entries(&writer, config);

@@ -11,18 +11,21 @@
 #define VMM_MPTABLE_X86_64_H
 
 #include "vmm/memory.h"
+#include <stdbool.h>
 
 enum {
-	MPTABLE_DEVICES_MAX = 15, /* IRQ 1 to 15 of the bus; Linux takes no device with IRQ 0 */
+	MPTABLE_DEVICES_MAX = 15, /* IRQ 1 to 15 of the bus; Linux takes no device with IRQ 0. One less with a
+				     serial line */
 	MPTABLE_SIZE_MAX = 512,	  /* enough for LAYOUT_CPUS_MAX and MPTABLE_DEVICES_MAX */
 };
 
-/* The pin of device 0, which is also its IRQ; the others follow. */
+/* The pin of device 0, which is also its IRQ; the others follow (layout_pin). */
 enum { MPTABLE_FIRST_PIN = 1 };
 
 struct mptable_config {
 	unsigned cpus;	    /* 1..LAYOUT_CPUS_MAX; their local APICs have the ids 0, 1, ... */
-	unsigned devices;   /* 0..MPTABLE_DEVICES_MAX */
+	unsigned devices;   /* 0..MPTABLE_DEVICES_MAX, less one with a serial line */
+	bool serial;	    /* there is a serial line: at IRQ and pin LAYOUT_SERIAL_PIN */
 	uint32_t signature; /* CPUID leaf 1, EAX and EDX */
 	uint32_t features;
 };

@@ -29,6 +29,12 @@ void serial_finish(struct serial *serial)
 	pthread_mutex_destroy(&serial->lock);
 }
 
+void serial_connect(struct serial *serial, void (*raise)(void *context), void *context)
+{
+	serial->raise = raise;
+	serial->context = context;
+}
+
 /* True when the byte can be written without waiting; false: drop it. */
 static bool wait_for_room(const struct serial *serial)
 {
@@ -86,15 +92,45 @@ static size_t put_fifo(struct serial *serial, const uint8_t *data, size_t length
 	return n;
 }
 
-static uint8_t interrupt_identification(const struct serial *serial)
+/* The most urgent reason to interrupt. */
+static uint8_t interrupt_reason(const struct serial *serial)
+{
+	if (serial->interrupt_enable & UART_IER_RDI && serial->fifo_count > 0)
+		return UART_IIR_RDI;
+	if (serial->interrupt_enable & UART_IER_THRI && serial->empty_pending)
+		return UART_IIR_THRI;
+	return UART_IIR_NO_INT;
+}
+
+/* After whatever may have changed it. */
+static void update_line(struct serial *serial)
+{
+	bool through = (serial->modem_control & (UART_MCR_OUT2 | UART_MCR_LOOP)) == UART_MCR_OUT2;
+	bool line = through && interrupt_reason(serial) != UART_IIR_NO_INT;
+
+	if (line && !serial->line && serial->raise)
+		serial->raise(serial->context);
+	serial->line = line;
+}
+
+/* Telling that the transmitter is empty takes that reason away. */
+static uint8_t interrupt_identification(struct serial *serial)
 {
 	uint8_t fifo = serial->fifo_control & UART_FCR_ENABLE_FIFO ? IIR_FIFO_ENABLED : 0;
+	uint8_t reason = interrupt_reason(serial);
 
-	if (serial->interrupt_enable & UART_IER_RDI && serial->fifo_count > 0)
-		return fifo | UART_IIR_RDI;
-	if (serial->interrupt_enable & UART_IER_THRI)
-		return fifo | UART_IIR_THRI; /* the transmitter is always empty */
-	return fifo | UART_IIR_NO_INT;
+	if (reason == UART_IIR_THRI)
+		serial->empty_pending = false;
+	return fifo | reason;
+}
+
+static void write_interrupt_enable(struct serial *serial, uint8_t value)
+{
+	/* The transmitter is always empty: enabling its interrupt is reason enough (and Linux tests for
+	 * that). */
+	if (value & ~serial->interrupt_enable & UART_IER_THRI)
+		serial->empty_pending = true;
+	serial->interrupt_enable = value & INTERRUPTS;
 }
 
 /* In loop-back the outputs of the modem control register stand at the inputs. */
@@ -153,18 +189,20 @@ static bool write_register(struct serial *serial, uint64_t offset, uint8_t value
 
 	switch (offset) {
 	case UART_TX:
-		if (divisor)
+		if (divisor) {
 			serial->divisor_low = value;
-		else if (serial->modem_control & UART_MCR_LOOP)
-			put_fifo(serial, &value, 1);
-		else
+			break;
+		}
+		serial->empty_pending = !!(serial->modem_control & UART_MCR_LOOP);
+		if (!serial->empty_pending)
 			return true;
+		put_fifo(serial, &value, 1);
 		break;
 	case UART_IER:
 		if (divisor)
 			serial->divisor_high = value;
 		else
-			serial->interrupt_enable = value & INTERRUPTS;
+			write_interrupt_enable(serial, value);
 		break;
 	case UART_FCR:
 		write_fifo_control(serial, value);
@@ -191,6 +229,7 @@ void serial_read(struct serial *serial, uint64_t offset, void *data, uint32_t le
 		return;
 	pthread_mutex_lock(&serial->lock);
 	value = read_register(serial, offset);
+	update_line(serial);
 	pthread_mutex_unlock(&serial->lock);
 	memcpy(data, &value, 1);
 }
@@ -205,6 +244,7 @@ void serial_write(struct serial *serial, uint64_t offset, const void *data, uint
 	memcpy(&value, data, 1);
 	pthread_mutex_lock(&serial->lock);
 	send = write_register(serial, offset, value);
+	update_line(serial);
 	pthread_mutex_unlock(&serial->lock);
 	if (!send)
 		return;
@@ -214,6 +254,8 @@ void serial_write(struct serial *serial, uint64_t offset, const void *data, uint
 	pthread_mutex_lock(&serial->lock);
 	serial->written += sent;
 	serial->dropped += !sent;
+	serial->empty_pending = true;
+	update_line(serial);
 	pthread_mutex_unlock(&serial->lock);
 }
 
@@ -223,6 +265,7 @@ size_t serial_input(struct serial *serial, const uint8_t *data, size_t length)
 
 	pthread_mutex_lock(&serial->lock);
 	n = put_fifo(serial, data, length);
+	update_line(serial);
 	pthread_mutex_unlock(&serial->lock);
 	return n;
 }
@@ -259,5 +302,9 @@ void serial_load(struct serial *serial, struct state_reader *state)
 	if ((serial->interrupt_enable & ~INTERRUPTS) ||
 		(serial->modem_control & ~(MODEM_LOOP_MASK | UART_MCR_LOOP)))
 		state_refuse(state);
+	serial->empty_pending = true;
+	serial->line = false;
+	if (!state->error)
+		update_line(serial);
 	pthread_mutex_unlock(&serial->lock);
 }

@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One 16550A for logs. It has no interrupt line: Linux prints by polling, and every byte costs an exit
- * anyway.
+ * One 16550A, for logs and a console; every byte costs an exit. Its interrupt line is high while OUT2 of the
+ * modem control register lets it (as on a PC, and not in loop-back) and one of two reasons is there and
+ * enabled: a byte waits to be received, or the transmitter has become empty, which it is from the moment that
+ * a byte has gone out or the reason is enabled until the interrupt identification register has told it or the
+ * next byte is written. Only the line's rise is told, for the IOAPIC takes edges. There are no errors of the
+ * line and no changes of the modem's state, so their interrupts can be enabled and never come.
  *
  * Output goes to an fd at once. A reader that does not read (a full pipe, a stopped terminal) holds the guest
  * back, but never the VM: when `interrupt` becomes readable the byte is dropped and counted. One vCPU at a
@@ -13,6 +17,7 @@
 #define VMM_SERIAL_H
 
 #include <pthread.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -30,18 +35,28 @@ struct serial {
 		scratch;
 	uint8_t fifo[SERIAL_FIFO];
 	unsigned fifo_start, fifo_count;
+	bool empty_pending; /* the transmitter is empty, and the guest has not been told */
+	bool line;	    /* the interrupt's, as it was last */
+	void (*raise)(void *context);
+	void *context;
 	uint64_t written, dropped; /* bytes */
 };
 
 void serial_init(struct serial *serial, int out, int interrupt);
 void serial_finish(struct serial *serial);
+/* What is called when the interrupt line rises, with the port's lock held: it must not call back. Without
+ * this nobody is told. */
+void serial_connect(struct serial *serial, void (*raise)(void *context), void *context);
 
 /* The eight ports. Any width but one byte reads all-ones and writes nothing. On a vCPU's thread. */
 void serial_read(struct serial *serial, uint64_t offset, void *data, uint32_t length);
 void serial_write(struct serial *serial, uint64_t offset, const void *data, uint32_t length);
 
-/* Snapshots, while no vCPU runs: registers and what waits to be received. load refuses through the reader
- * what a guest could not have written. */
+/*
+ * Snapshots, while no vCPU runs: registers and what waits to be received. load refuses through the reader
+ * what a guest could not have written, and raises the line again if it is high: whether the transmitter's
+ * interrupt had been told is not saved, so it is told once more.
+ */
 void serial_save(struct serial *serial, struct state_writer *state);
 void serial_load(struct serial *serial, struct state_reader *state);
 

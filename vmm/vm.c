@@ -121,17 +121,9 @@ static int add_memory(struct vm *vm)
 	return r < 0 ? fail_step("KVM refused the guest's memory", r) : 0;
 }
 
-/* An IOAPIC has a pin at least. */
-static unsigned pins_of(const struct vm *vm)
-{
-	unsigned pins = config_first_pin(vm->config) + config_count_devices(vm->config);
-
-	return pins > 0 ? pins : 1;
-}
-
 static int split_irqchip(struct vm *vm)
 {
-	int r = kvm_split_irqchip(vm->fd, pins_of(vm));
+	int r = kvm_split_irqchip(vm->fd, config_count_pins(vm->config));
 
 	return r < 0 ? fail_step("KVM_CAP_SPLIT_IRQCHIP", r) : 0;
 }
@@ -191,10 +183,11 @@ static void end_by_irq(void *context, const char *reason)
 
 static int add_interrupts(struct vm *vm)
 {
-	int r = irq_init(&vm->irq, pins_of(vm), end_by_irq, vm);
+	unsigned pins = config_count_pins(vm->config);
+	int r = irq_init(&vm->irq, pins, end_by_irq, vm);
 
 	if (r == 0)
-		r = ioapic_init(&vm->ioapic, pins_of(vm), &irq_ioapic_ops, &vm->irq);
+		r = ioapic_init(&vm->ioapic, pins, &irq_ioapic_ops, &vm->irq);
 	if (r == 0)
 		r = bus_add(&vm->mmio, LAYOUT_IOAPIC_BASE, LAYOUT_IOAPIC_SIZE, &ioapic_bus_ops, &vm->ioapic,
 			"ioapic");
@@ -216,6 +209,13 @@ static void write_serial(void *context, uint64_t offset, const void *data, uint3
 }
 
 static const struct bus_ops serial_ops = {.read = read_serial, .write = write_serial};
+
+static void raise_serial(void *context)
+{
+	struct vm *vm = context;
+
+	ioapic_raise(&vm->ioapic, LAYOUT_SERIAL_PIN);
+}
 
 static void handle_serial_input(void *context, uint32_t events)
 {
@@ -240,6 +240,7 @@ static int add_serial(struct vm *vm)
 		return 0;
 	vm->serial.out = vm->files->serial_out;
 	vm->serial.interrupt = vm->halt;
+	serial_connect(&vm->serial, raise_serial, vm);
 	r = bus_add(&vm->ports, LAYOUT_SERIAL_PORT, LAYOUT_SERIAL_PORTS, &serial_ops, &vm->serial, "serial");
 	if (r < 0)
 		return fail_step("cannot add the serial port", r);

@@ -41,7 +41,7 @@ struct vm_standby;
 struct vm_device {
 	struct vm *vm;
 	unsigned number; /* of its window */
-	unsigned pin;	 /* at the IOAPIC: number + config_first_pin */
+	unsigned pin;	 /* at the IOAPIC: config_pin */
 	struct virtio_mmio *mmio;
 };
 

@@ -45,14 +45,18 @@ static int load_files(struct vm *vm, struct payload *payload)
 
 static int write_tree(const struct config *config, struct payload *payload)
 {
-	struct fdt_config tree = {.cpus = config->cpus, .virtio_count = config_count_devices(config)};
+	struct fdt_config tree = {.cpus = config->cpus,
+		.virtio_count = config_count_devices(config),
+		.serial = config->serial != NULL};
 
 	return fdt_write(&tree, payload->tree, sizeof(payload->tree), &payload->tree_size);
 }
 
 static int write_mptable(const struct config *config, struct payload *payload)
 {
-	struct mptable_config table = {.cpus = config->cpus, .devices = config_count_devices(config)};
+	struct mptable_config table = {.cpus = config->cpus,
+		.devices = config_count_devices(config),
+		.serial = config->serial != NULL};
 	unsigned ignored;
 
 	/* KVM shows the guest the host's. */

@@ -170,8 +170,8 @@ static int (*const create_kind[CONFIG_DEVICE_KINDS])(
 };
 
 _Static_assert((int)CONFIG_DISKS_MAX + 4 <= (int)LAYOUT_VIRTIO_MAX, "every device has a window");
-_Static_assert(
-	(int)LAYOUT_VIRTIO_MAX + (int)MPTABLE_FIRST_PIN <= (int)IOAPIC_PINS_MAX, "every device has a pin");
+_Static_assert((int)LAYOUT_VIRTIO_MAX + (int)MPTABLE_FIRST_PIN + 1 <= (int)IOAPIC_PINS_MAX,
+	"every device and the serial line have a pin");
 _Static_assert((int)CONFIG_DISKS_MAX + 4 <= (int)MPTABLE_DEVICES_MAX, "every device has an IRQ");
 _Static_assert((int)LAYOUT_VIRTIO_MAX <= (int)STATS_DEVICES_MAX, "every device is counted");
 _Static_assert((int)LAYOUT_VIRTIO_MAX + 3 <= (int)BUS_WINDOWS_MAX, "every device is on the bus");
@@ -209,7 +209,7 @@ static int add_device(struct vm *vm, struct virtio_device *virtio)
 	int r;
 
 	*device = (struct vm_device){
-		.vm = vm, .number = vm->device_count, .pin = config_first_pin(vm->config) + vm->device_count};
+		.vm = vm, .number = vm->device_count, .pin = config_pin(vm->config, vm->device_count)};
 	r = virtio_mmio_create(virtio, &vm->memory, vm->loop, &machine, &device->mmio);
 	if (r == 0) {
 		vm->device_count++;

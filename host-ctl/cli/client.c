@@ -145,12 +145,25 @@ static void say_denied(struct client_error *error, const char *path)
 			error, "denied", "no permission to use the daemon's socket %s: be root", path);
 }
 
+bool client_refuse_no_socket(const char *path, const char *mend, struct client_error *error)
+{
+	struct stat status;
+
+	if (stat(path, &status) < 0 || S_ISSOCK(status.st_mode))
+		return false;
+	client_error_set(error, "invalid", "%s is not a socket; %s", path, mend);
+	return true;
+}
+
 static int fail_connect(const char *path, int r, struct client_error *error)
 {
 	switch (r) {
 	case -ENOENT:
 	case -ENOTDIR:
 	case -ECONNREFUSED:
+		if (client_refuse_no_socket(
+			    path, "give the path that `host-ctl serve` has for --socket", error))
+			return -ENOTSOCK;
 		client_error_set(
 			error, "no_daemon", "no daemon at %s: start one with `host-ctl serve`", path);
 		return -ENOENT;

@@ -58,6 +58,9 @@ struct client {
 void client_init(struct client *client, int fd, int timeout_ms);
 /* Connects to path. On failure the client is finished already. */
 int client_connect(struct client *client, const char *path, int timeout_ms, struct client_error *error);
+/* True, with the error "invalid" and that mend, when something is there and is no socket: connect(2) says no
+ * more than that nobody listens. */
+bool client_refuse_no_socket(const char *path, const char *mend, struct client_error *error);
 /* Closes the connection. Takes a client that is finished or whose fd is -1. */
 void client_finish(struct client *client);
 

@@ -173,6 +173,21 @@ static int fail_tap(struct control_call *call, const char *name, int error)
 	return -1;
 }
 
+/* That, or the VM has no place for one, which is the first thing to mend. /dev/null is no tap, and the VM
+ * refuses it before its device sees it. */
+static int fail_no_tap(struct control_call *call, const char *name)
+{
+	struct vmm_message reply = {.status = 0};
+	int fd = open("/dev/null", O_RDWR | O_CLOEXEC), r = 0;
+
+	if (fd >= 0)
+		r = control_ask(call, VMM_NET, VMM_LINK_UP, &fd, 1, &reply);
+	fd_close(&fd);
+	if (r < 0 && (reply.status == 0 || reply.status == -ENODEV))
+		return -1;
+	return fail_tap(call, name, ENODEV);
+}
+
 /* A tap that exists: TUNSETIFF alone would make one. The fd, or -1 with call->error. */
 static int open_tap(struct control_call *call, const char *name)
 {
@@ -180,7 +195,7 @@ static int open_tap(struct control_call *call, const char *name)
 	int fd, r;
 
 	if (strlen(name) >= sizeof(request.ifr_name) || if_nametoindex(name) == 0)
-		return fail_tap(call, name, ENODEV);
+		return fail_no_tap(call, name);
 	memcpy(request.ifr_name, name, strlen(name));
 	fd = open(TAP_DEVICE, O_RDWR | O_NONBLOCK | O_CLOEXEC);
 	if (fd < 0) {

@@ -8,19 +8,15 @@
 #include <stdbool.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 
 static int fail_connect(const char *path, int r, struct client_error *error)
 {
-	struct stat status;
-	bool is_socket = stat(path, &status) == 0 && S_ISSOCK(status.st_mode);
-
 	if (r == -ENOENT)
 		client_error_set(error, "no_vm",
 			"there is no %s: has the VM ended, or is its vmm without --control %s?", path, path);
-	else if (r == -ECONNREFUSED && !is_socket)
-		client_error_set(error, "invalid",
-			"%s is not a socket; give the path that vmm has for --control", path);
+	else if (r == -ECONNREFUSED &&
+		 client_refuse_no_socket(path, "give the path that vmm has for --control", error))
+		return -1;
 	else if (r == -ECONNREFUSED)
 		client_error_set(error, "no_vm",
 			"nobody listens at %s: its vmm was killed; remove the socket or start the VM again",

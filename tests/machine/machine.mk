@@ -162,3 +162,15 @@ $(MACHINE_DIR)/snapshot_linux: $(BUILD)/san/tests/machine/snapshot_linux.o $(BUI
 	@$(CC) $(SAN_LDFLAGS) -o $@ $^
 CHECK_NEEDS += $(MACHINE_DIR)/snapshot_linux $(SNAPSHOT_INITRAMFS)
 machine-tests: $(MACHINE_DIR)/snapshot_linux $(SNAPSHOT_INITRAMFS)
+
+# The serial line before Linux's driver, in the same way; a script types.
+SERIAL_INITRAMFS := $(MACHINE_DIR)/serial.cpio
+LINT_SRCS += tests/machine/serial_guest.c
+$(MACHINE_DIR)/serial_guest: $(BUILD)/musl/tests/machine/serial_guest.o
+	@mkdir -p $(@D)
+	@echo "  LD $@"
+	@$(MUSL_CC) $(MUSL_LDFLAGS) -s -o $@ $^
+$(SERIAL_INITRAMFS): rootfs/build-initramfs rootfs/lib.sh $(MACHINE_DIR)/serial_guest
+	@rootfs/build-initramfs $@ $(MACHINE_DIR)/serial_guest && touch $@
+CHECK_NEEDS += $(SERIAL_INITRAMFS)
+machine-tests: $(SERIAL_INITRAMFS)

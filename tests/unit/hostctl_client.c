@@ -390,7 +390,7 @@ static void the_parts_of_an_error_come_through(void **state)
 static void no_daemon_is_told_apart(void **state)
 {
 	(void)state;
-	char folder[] = "/tmp/hostctl_client.XXXXXX", path[64], text[256];
+	char folder[] = "/tmp/hostctl_client.XXXXXX", path[64], text[256], wanted[256];
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
 	struct client_error error;
 	struct client client;
@@ -403,6 +403,16 @@ static void no_daemon_is_told_apart(void **state)
 	assert_string_equal(error.message, text);
 	assert_string_equal(error.code, "no_daemon");
 	client_finish(&client);
+
+	/* A file. */
+	assert_int_equal(mknod(path, S_IFREG | 0600, 0), 0);
+	assert_int_equal(client_connect(&client, path, 1000, &error), -ENOTSOCK);
+	snprintf(wanted, sizeof(wanted),
+		"%s is not a socket; give the path that `host-ctl serve` has for --socket", path);
+	assert_string_equal(error.message, wanted);
+	assert_string_equal(error.code, "invalid");
+	client_finish(&client);
+	assert_int_equal(unlink(path), 0);
 
 	/* A socket that a dead daemon left. */
 	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);

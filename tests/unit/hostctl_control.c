@@ -147,20 +147,29 @@ static int expect_request(struct fixture *f, uint32_t type, uint64_t arg0, struc
 	return count ? fd : -1;
 }
 
-/* A vmm that greets, takes the request and answers it so. */
-static void play(
-	struct fixture *f, const char *const *words, uint32_t type, uint64_t arg0, struct vmm_message reply)
+/* A vmm that greets, takes the request, with a file or without, and answers it so. */
+static void play_with(struct fixture *f, const char *const *words, uint32_t type, uint64_t arg0, bool file,
+	struct vmm_message reply)
 {
 	struct vmm_message request;
+	int fd;
 
 	start(f, words);
 	accept_peer(f);
 	send_state(f, VMM_STATE_RUNNING);
-	assert_int_equal(expect_request(f, type, arg0, &request), -1);
+	fd = expect_request(f, type, arg0, &request);
+	assert_int_equal(fd >= 0, file);
+	fd_close(&fd);
 	send_state(f, VMM_STATE_RUNNING); /* events may come between */
 	reply.type = type | VMM_REPLY;
 	reply.sequence = request.sequence;
 	send_message(f, &reply);
+}
+
+static void play(
+	struct fixture *f, const char *const *words, uint32_t type, uint64_t arg0, struct vmm_message reply)
+{
+	play_with(f, words, type, arg0, false, reply);
 }
 
 #define WORDS(...) ((const char *const[]){__VA_ARGS__, NULL})
@@ -384,12 +393,6 @@ static void wrong_words_are_refused(void **state)
 		{{"s", "net", "sideways"}, true, "that action is written 'net up|down|attach TAP'"},
 		{{"s", "net", "up", "now"}, true, "that action is written 'net up|down|attach TAP'"},
 		{{"s", "net", "attach"}, true, "net attach wants the name of a tap"},
-		{{"s", "net", "attach", "no-such-tap"}, true,
-			"the tap 'no-such-tap' cannot be had: No such device; make it first: ip tuntap add "
-			"NAME mode tap, ip link set NAME up"},
-		{{"s", "net", "attach", "a-name-that-is-too-long"}, true,
-			"the tap 'a-name-that-is-too-long' cannot be had: No such device; make it first: ip "
-			"tuntap add NAME mode tap, ip link set NAME up"},
 	};
 	struct fixture *f = *state;
 	char wanted[TEXT_MAX], byte;
@@ -404,6 +407,33 @@ static void wrong_words_are_refused(void **state)
 		}
 		snprintf(wanted, sizeof(wanted), "host-ctl: %s\n", cases[i].complained);
 		assert_said(f, FAILED, "", wanted);
+	}
+}
+
+/* The VM is asked whether it has a place for a tap at all, by a file that is none. */
+static void a_tap_that_is_not_there_is_not_all_that_may_lack(void **state)
+{
+	static const struct {
+		const char *name;
+		int status;
+		const char *complained;
+	} cases[] = {
+		{"no-such-tap", -EINVAL,
+			"the tap 'no-such-tap' cannot be had: No such device; make it first: ip tuntap add "
+			"NAME mode tap, ip link set NAME up"},
+		{"a-name-that-is-too-long", -EBADF,
+			"the tap 'a-name-that-is-too-long' cannot be had: No such device; make it first: ip "
+			"tuntap add NAME mode tap, ip link set NAME up"},
+		{"no-such-tap", -ENODEV,
+			"s: the VM has no network device; start vmm with --net none or a tap"},
+	};
+	char wanted[TEXT_MAX];
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		play_with(*state, WORDS("s", "net", "attach", cases[i].name), VMM_NET, VMM_LINK_UP, true,
+			(struct vmm_message){.status = cases[i].status});
+		snprintf(wanted, sizeof(wanted), "host-ctl: %s\n", cases[i].complained);
+		assert_said(*state, FAILED, "", wanted);
 	}
 }
 
@@ -426,6 +456,7 @@ int main(void)
 		CASE(what_is_no_vmm_is_named),
 		CASE(an_end_in_between_is_told),
 		CASE(wrong_words_are_refused),
+		CASE(a_tap_that_is_not_there_is_not_all_that_may_lack),
 		CASE(help_tells_of_every_action),
 	};
 

@@ -37,7 +37,7 @@ static void without_a_tree_the_kernels_command_line_names_the_devices(void **sta
 	assert_int_equal(config_kernel_cmdline(&run.config, line), 0);
 	assert_string_equal(line, "panic=-1 reboot=k console=ttyS0 virtio_mmio.device=4K@0xd0000000:1 "
 				  "virtio_mmio.device=4K@0xd0001000:2 virtio_mmio.device=4K@0xd0002000:3 "
-				  "virtio_mmio.device=4K@0xd0003000:4 ro");
+				  "virtio_mmio.device=4K@0xd0003000:5 ro");
 	assert_int_equal(parse(&run, "--kernel", "k", "--boot=fdt", "--disk", "a"), 0);
 	assert_int_equal(config_kernel_cmdline(&run.config, line), 0);
 	assert_string_equal(line, "panic=-1 reboot=k quiet 8250.nr_uarts=0");

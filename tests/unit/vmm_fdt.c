@@ -15,13 +15,18 @@ struct tree {
 	size_t length;
 };
 
+static void write_tree_of(struct tree *tree, const struct fdt_config *config)
+{
+	memset(tree, 0xa5, sizeof(*tree));
+	assert_int_equal(fdt_write(config, tree->bytes, sizeof(tree->bytes), &tree->length), 0);
+	assert_int_equal(fdt_check_full(tree->bytes, tree->length), 0);
+}
+
 static void write_tree(struct tree *tree, unsigned cpus, unsigned virtio_count)
 {
 	const struct fdt_config config = {.cpus = cpus, .virtio_count = virtio_count};
 
-	memset(tree, 0xa5, sizeof(*tree));
-	assert_int_equal(fdt_write(&config, tree->bytes, sizeof(tree->bytes), &tree->length), 0);
-	assert_int_equal(fdt_check_full(tree->bytes, tree->length), 0);
+	write_tree_of(tree, &config);
 }
 
 static int node_at(const struct tree *tree, const char *path)
@@ -148,6 +153,22 @@ static void every_device_has_its_window_and_pin(void **state)
 	}
 }
 
+static void a_serial_line_has_pin_4_to_itself(void **state)
+{
+	(void)state;
+	const struct fdt_config config = {.cpus = 1, .virtio_count = LAYOUT_VIRTIO_MAX, .serial = true};
+	struct tree tree;
+	unsigned found = 0;
+	int node = -1;
+
+	write_tree_of(&tree, &config);
+	while ((node = fdt_node_offset_by_compatible(tree.bytes, node, "virtio,mmio")) >= 0) {
+		check_property(&tree, node, "interrupts", found < 4 ? found : found + 1, 3 /* edge rising */);
+		found++;
+	}
+	assert_int_equal(found, LAYOUT_VIRTIO_MAX);
+}
+
 static void power_off_and_panic_have_their_registers(void **state)
 {
 	(void)state;
@@ -252,6 +273,7 @@ int main(void)
 		cmocka_unit_test(every_processor_has_its_apic_id),
 		cmocka_unit_test(the_interrupt_controllers_are_where_the_machine_has_them),
 		cmocka_unit_test(every_device_has_its_window_and_pin),
+		cmocka_unit_test(a_serial_line_has_pin_4_to_itself),
 		cmocka_unit_test(power_off_and_panic_have_their_registers),
 		cmocka_unit_test(no_two_devices_overlap),
 		cmocka_unit_test(impossible_machines_are_refused),

@@ -33,10 +33,13 @@ static uint8_t sum(const uint8_t *bytes, size_t length)
 	return total;
 }
 
-static void write_table(unsigned cpus, unsigned devices, size_t *length)
+static void write_table(unsigned cpus, unsigned devices, bool serial, size_t *length)
 {
-	const struct mptable_config config = {
-		.cpus = cpus, .devices = devices, .signature = 0x00800f82, .features = 0x178bfbff};
+	const struct mptable_config config = {.cpus = cpus,
+		.devices = devices,
+		.serial = serial,
+		.signature = 0x00800f82,
+		.features = 0x178bfbff};
 
 	memset(table, 0xaa, sizeof(table));
 	assert_int_equal(mptable_write(&config, ADDRESS, table, sizeof(table), length), 0);
@@ -80,23 +83,24 @@ static void check_processor(const uint8_t *entry, unsigned number)
 	assert_int_equal(get(entry, 16, 4), 0);
 }
 
-static void check_interrupt(const uint8_t *entry, unsigned number, unsigned cpus)
+static void check_interrupt(const uint8_t *entry, unsigned irq, unsigned cpus)
 {
 	assert_int_equal(entry[0], 3);
-	assert_int_equal(entry[1], 0);		/* vectored */
-	assert_int_equal(get(entry, 2, 2), 5);	/* active high, edge */
-	assert_int_equal(entry[4], 0);		/* the ISA bus */
-	assert_int_equal(entry[5], number + 1); /* Linux takes no device with IRQ 0 */
-	assert_int_equal(entry[6], cpus);	/* the IOAPIC */
-	assert_int_equal(entry[7], number + 1);
+	assert_int_equal(entry[1], 0);	       /* vectored */
+	assert_int_equal(get(entry, 2, 2), 5); /* active high, edge */
+	assert_int_equal(entry[4], 0);	       /* the ISA bus */
+	assert_int_equal(entry[5], irq);
+	assert_int_equal(entry[6], cpus); /* the IOAPIC */
+	assert_int_equal(entry[7], irq);  /* the pin */
 }
 
-static void check_table(unsigned cpus, unsigned devices)
+static void check_table(unsigned cpus, unsigned devices, bool serial)
 {
 	const uint8_t *entry = table + POINTER + HEADER;
 	size_t length = 0;
 
-	write_table(cpus, devices, &length);
+	write_table(cpus, devices, serial, &length);
+	devices += serial;
 	assert_int_equal(length, POINTER + HEADER + 20 * cpus + 8 + 8 + 8 * devices + 8);
 	assert_true(length <= MPTABLE_SIZE_MAX);
 	assert_int_equal(table[length], 0xaa);
@@ -112,8 +116,12 @@ static void check_table(unsigned cpus, unsigned devices)
 	assert_int_equal(entry[3], 1);
 	assert_int_equal(get(entry, 4, 4), LAYOUT_IOAPIC_BASE);
 	entry += 8;
-	for (unsigned i = 0; i < devices; i++, entry += 8)
-		check_interrupt(entry, i, cpus);
+	/* Linux takes no device with IRQ 0; a serial line has IRQ 4 and comes last */
+	for (unsigned i = 0; i < devices; i++, entry += 8) {
+		unsigned irq = serial && i == devices - 1 ? 4 : serial && i >= 3 ? i + 2 : i + 1;
+
+		check_interrupt(entry, irq, cpus);
+	}
 	/* NMI at LINT1 of every local APIC */
 	assert_memory_equal(entry, "\4\1\0\0\0\0\377\1", 8);
 	assert_ptr_equal(entry + 8, table + length);
@@ -124,7 +132,8 @@ static void every_count_gives_a_whole_table(void **state)
 	(void)state;
 	for (unsigned cpus = 1; cpus <= LAYOUT_CPUS_MAX; cpus++)
 		for (unsigned devices = 0; devices <= MPTABLE_DEVICES_MAX; devices++)
-			check_table(cpus, devices);
+			for (unsigned serial = 0; serial <= (devices < MPTABLE_DEVICES_MAX); serial++)
+				check_table(cpus, devices, serial);
 }
 
 static void what_cannot_be_told_is_refused(void **state)
@@ -183,7 +192,7 @@ static void the_table_tells_of_our_ioapic(void **state)
 	uint32_t value = IOAPIC_REG_VERSION;
 	size_t length = 0;
 
-	write_table(1, 0, &length);
+	write_table(1, 0, false, &length);
 	assert_int_equal(ioapic_init(&ioapic, 1, &ops, NULL), 0);
 	ioapic_write(&ioapic, IOAPIC_REGSEL, &value, sizeof(value));
 	ioapic_read(&ioapic, IOAPIC_WINDOW, &value, sizeof(value));

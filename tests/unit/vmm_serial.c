@@ -15,20 +15,30 @@
 
 struct line {
 	struct serial serial;
+	unsigned rises; /* of the interrupt line */
 	int reader, writer, interrupt;
 };
+
+static void count_rise(void *context)
+{
+	struct line *line = context;
+
+	line->rises++;
+}
 
 static int set_up(void **state)
 {
 	static struct line line;
 	int pair[2];
 
+	line.rises = 0;
 	line.interrupt = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (pipe2(pair, O_CLOEXEC) < 0 || line.interrupt < 0)
 		return -1;
 	line.reader = pair[0];
 	line.writer = pair[1];
 	serial_init(&line.serial, line.writer, line.interrupt);
+	serial_connect(&line.serial, count_rise, &line);
 	*state = &line;
 	return 0;
 }
@@ -144,6 +154,81 @@ static void input_waits_to_a_bound(void **state)
 	assert_false(in(line, UART_LSR) & UART_LSR_DR);
 }
 
+/* As Linux's serial8250_do_startup tests a port: enabled again, the reason is there again. */
+static void the_empty_transmitter_is_told_once(void **state)
+{
+	struct line *line = *state;
+	char byte;
+
+	out(line, UART_MCR, UART_MCR_OUT2);
+	assert_int_equal(line->rises, 0);
+	for (unsigned i = 1; i <= 2; i++) {
+		out(line, UART_IER, UART_IER_THRI);
+		assert_int_equal(line->rises, i);
+		assert_int_equal(in(line, UART_IIR), UART_IIR_THRI);
+		assert_int_equal(in(line, UART_IIR), UART_IIR_NO_INT);
+		out(line, UART_IER, UART_IER_THRI); /* it was enabled: no new reason */
+		assert_int_equal(in(line, UART_IIR), UART_IIR_NO_INT);
+		out(line, UART_IER, 0);
+	}
+	out(line, UART_TX, 'x');
+	assert_int_equal(line->rises, 2); /* not enabled */
+	out(line, UART_IER, UART_IER_THRI);
+	assert_int_equal(line->rises, 3);
+	out(line, UART_TX, 'y'); /* takes the reason away, and brings it back */
+	assert_int_equal(line->rises, 4);
+	assert_int_equal(in(line, UART_IIR), UART_IIR_THRI);
+	out(line, UART_TX, 'z');
+	assert_int_equal(line->rises, 5);
+	for (unsigned i = 0; i < 3; i++)
+		assert_int_equal(read(line->reader, &byte, 1), 1);
+}
+
+static void what_is_received_interrupts_until_it_is_read(void **state)
+{
+	struct line *line = *state;
+	const uint8_t bytes[] = {'a', 'b'};
+
+	out(line, UART_MCR, UART_MCR_OUT2);
+	serial_input(&line->serial, bytes, 1);
+	assert_int_equal(line->rises, 0); /* not enabled */
+	out(line, UART_IER, UART_IER_RDI | UART_IER_THRI);
+	assert_int_equal(line->rises, 1);
+	assert_int_equal(in(line, UART_IIR), UART_IIR_RDI); /* the more urgent one, which stays */
+	assert_int_equal(in(line, UART_IIR), UART_IIR_RDI);
+	serial_input(&line->serial, bytes + 1, 1);
+	assert_int_equal(line->rises, 1); /* high already */
+	assert_int_equal(in(line, UART_RX), 'a');
+	assert_int_equal(in(line, UART_IIR), UART_IIR_RDI);
+	assert_int_equal(in(line, UART_RX), 'b');
+	assert_int_equal(in(line, UART_IIR), UART_IIR_THRI);
+	assert_int_equal(in(line, UART_IIR), UART_IIR_NO_INT);
+	assert_int_equal(line->rises, 1);
+	serial_input(&line->serial, bytes, 1);
+	assert_int_equal(line->rises, 2);
+	out(line, UART_FCR, UART_FCR_CLEAR_RCVR);
+	assert_int_equal(in(line, UART_IIR), UART_IIR_NO_INT);
+}
+
+/* As on a PC; in loop-back the output is not there. */
+static void out2_lets_the_interrupt_through(void **state)
+{
+	struct line *line = *state;
+	const uint8_t byte = 'a';
+
+	out(line, UART_IER, 0x0f);
+	serial_input(&line->serial, &byte, 1);
+	assert_int_equal(in(line, UART_IIR), UART_IIR_RDI);
+	out(line, UART_MCR, UART_MCR_OUT1 | UART_MCR_RTS | UART_MCR_DTR);
+	out(line, UART_MCR, UART_MCR_OUT2 | UART_MCR_LOOP);
+	assert_int_equal(line->rises, 0);
+	out(line, UART_MCR, UART_MCR_OUT2);
+	assert_int_equal(line->rises, 1);
+	out(line, UART_MCR, UART_MCR_LOOP);
+	out(line, UART_MCR, UART_MCR_OUT2);
+	assert_int_equal(line->rises, 2);
+}
+
 static void other_widths_are_nothing(void **state)
 {
 	struct line *line = *state;
@@ -226,6 +311,7 @@ static int load(struct line *line, const uint8_t *bytes, size_t length)
 
 	serial_finish(&line->serial);
 	serial_init(&line->serial, line->writer, line->interrupt);
+	serial_connect(&line->serial, count_rise, line);
 	state_reader_init(&reader, bytes, length);
 	serial_load(&line->serial, &reader);
 	return state_reader_finish(&reader);
@@ -276,6 +362,37 @@ static void a_snapshot_brings_everything_back(void **state)
 	}
 }
 
+/* Whether it had been told is not in there: it is told again, and a driver finds nothing to do. */
+static void a_restored_line_that_is_high_rises(void **state)
+{
+	struct line *line = *state;
+	uint8_t bytes[STATE_MAX], byte = 'a';
+	struct state_writer writer;
+
+	out(line, UART_MCR, UART_MCR_OUT2);
+	for (unsigned enabled = 0; enabled <= UART_IER_THRI; enabled++) {
+		out(line, UART_IER, (uint8_t)enabled);
+		(void)in(line, UART_IIR);
+		state_writer_init(&writer, bytes, STATE_MAX);
+		serial_save(&line->serial, &writer);
+		line->rises = 0;
+		assert_int_equal(load(line, bytes, writer.length), 0);
+		assert_int_equal(line->rises, enabled == UART_IER_THRI);
+	}
+	assert_int_equal(in(line, UART_IIR), UART_IIR_THRI);
+	out(line, UART_IER, UART_IER_RDI);
+	serial_input(&line->serial, &byte, 1);
+	state_writer_init(&writer, bytes, STATE_MAX);
+	serial_save(&line->serial, &writer);
+	line->rises = 0;
+	assert_int_equal(load(line, bytes, writer.length), 0);
+	assert_int_equal(line->rises, 1);
+	line->rises = 0;
+	bytes[2] = 0x10; /* refused: nothing is told */
+	assert_int_equal(load(line, bytes, writer.length), -EBADMSG);
+	assert_int_equal(line->rises, 0);
+}
+
 static void a_snapshot_that_could_not_be_is_refused(void **state)
 {
 	struct line *line = *state;
@@ -305,6 +422,11 @@ int main(void)
 		cmocka_unit_test_setup_teardown(bytes_go_out_at_once, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(a_snapshot_brings_everything_back, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(a_snapshot_that_could_not_be_is_refused, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(the_empty_transmitter_is_told_once, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(
+			what_is_received_interrupts_until_it_is_read, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(out2_lets_the_interrupt_through, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(a_restored_line_that_is_high_rises, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(input_waits_to_a_bound, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(other_widths_are_nothing, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(
