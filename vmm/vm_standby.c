@@ -72,10 +72,11 @@ static int refuse_balloon(void *context, uint64_t target, struct balloon_status 
 	return -EBUSY;
 }
 
-static int refuse_save(
-	void *context, int state, int memory, uint64_t *state_bytes, uint64_t *memory_bytes, char *why)
+static int refuse_save(void *context, uint64_t flags, int state, int memory, uint64_t *state_bytes,
+	uint64_t *memory_bytes, char *why)
 {
 	(void)context;
+	(void)flags;
 	(void)state;
 	(void)memory;
 	(void)state_bytes;
@@ -135,11 +136,13 @@ static const struct control_ops standby_ops = {
 static int check_order(const struct vm_standby *standby)
 {
 	const struct vmm_message *order = &standby->order;
-	unsigned others = 2 + (order->arg1 & VMM_RESTORE_WORKING_SET ? 1 : 0);
+	const uint64_t flags = VMM_RESTORE_WORKING_SET | VMM_RESTORE_PAGES;
+	unsigned others = 2 + (order->arg1 & VMM_RESTORE_WORKING_SET ? 1 : 0) +
+			  (order->arg1 & VMM_RESTORE_PAGES ? 1 : 0);
 	unsigned disks = standby->count - others;
 
-	if (order->arg0 < STANDBY_CID_MIN || order->arg0 >= UINT32_MAX ||
-		(order->arg1 & ~(uint64_t)VMM_RESTORE_WORKING_SET) != 0 || order->arg3 != 0)
+	if (order->arg0 < STANDBY_CID_MIN || order->arg0 >= UINT32_MAX || (order->arg1 & ~flags) != 0 ||
+		(order->arg3 != 0 && !(order->arg1 & VMM_RESTORE_PAGES)))
 		return -EINVAL;
 	if (standby->count < others || disks > VMM_RESTORE_DISKS_MAX || order->arg2 >> disks != 0)
 		return -EINVAL;
@@ -161,6 +164,9 @@ static void complete_config(const struct vm_standby *standby, struct config *con
 	name_fd(config->restore.memory, standby->fds[next++]);
 	if (order->arg1 & VMM_RESTORE_WORKING_SET)
 		name_fd(config->restore.working_set, standby->fds[next++]);
+	if (order->arg1 & VMM_RESTORE_PAGES)
+		name_fd(config->restore.pages, standby->fds[next++]);
+	config->base_sum = order->arg3;
 	for (unsigned i = 0; next < standby->count; i++) {
 		config->disks[i] = (struct config_disk){.read_only = order->arg2 >> i & 1};
 		name_fd(config->disks[i].path, standby->fds[next++]);
@@ -174,6 +180,8 @@ void vm_standby_name_files(struct config *config)
 	snprintf(config->restore.state, PATH_MAX, "(state)");
 	snprintf(config->restore.memory, PATH_MAX, "(memory)");
 	snprintf(config->restore.working_set, PATH_MAX, "(working set)");
+	if (config->restore.pages[0] != '\0')
+		snprintf(config->restore.pages, PATH_MAX, "(pages)");
 	for (unsigned i = 0; i < config->disk_count; i++)
 		snprintf(config->disks[i].path, PATH_MAX, "(disk %u)", i);
 }
