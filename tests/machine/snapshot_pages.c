@@ -208,7 +208,7 @@ static void test_fork(struct suite *suite, const struct snapshot_files *base)
 {
 	struct machine parent, children[CHILDREN];
 	struct snapshot_files files = {-1, -1};
-	struct vmm_message reply;
+	struct vmm_message reply = {.status = 0};
 	int started = 0, run = 0;
 	bool ok;
 

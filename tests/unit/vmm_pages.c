@@ -3,6 +3,7 @@
  */
 #include "tests/support/unit.h"
 
+#include "tests/support/fail_alloc.h"
 #include "vmm/checksum.h"
 #include "vmm/pagemap.h"
 #include "vmm/pages.h"
@@ -610,6 +611,37 @@ static void files_that_fail_are_errors(void **state)
 	f->base.fd = base;
 }
 
+static int save_and_open(struct fixture *f)
+{
+	struct pages_table table;
+	int r = pages_save(&f->memory, &f->base, f->pagemap, f->file, &f->what);
+
+	if (r == 0)
+		r = pages_open(f->file, &f->what, &f->base.what, &table, f->why);
+	if (r < 0)
+		return r;
+	r = pages_load(&f->memory, &table, f->file, &f->what, f->why);
+	pages_table_finish(&table);
+	return r;
+}
+
+static void each_allocation_may_fail(void **state)
+{
+	struct fixture *f = *state;
+	unsigned n = 0;
+	int r;
+
+	some_changes(f);
+	do {
+		fail_alloc(n++);
+		r = save_and_open(f);
+		assert_true(r == 0 || r == -ENOMEM);
+	} while (fail_alloc_end());
+	assert_int_equal(r, 0);
+	assert_true(n > 6);
+	expect_model(f, &f->memory);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -633,6 +665,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(
 			a_file_that_is_cut_off_just_now_is_an_error, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(files_that_fail_are_errors, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(each_allocation_may_fail, set_up, tear_down),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
