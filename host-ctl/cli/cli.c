@@ -127,7 +127,8 @@ int cli_parse_duration(const char *text, uint64_t maximum_ms, uint64_t *millisec
 	static const struct {
 		const char *suffix;
 		uint64_t ms;
-	} units[] = {{"ms", 1}, {"s", 1000}, {"m", 60 * 1000}, {"h", 60 * 60 * 1000}, {"", 1000}};
+	} units[] = {{"ms", 1}, {"s", 1000}, {"m", 60 * 1000}, {"h", 60 * 60 * 1000},
+		{"d", 24 * 60 * 60 * 1000}, {"", 1000}};
 	size_t digits = strspn(text, "0123456789");
 	char number[24];
 	uint64_t value;
@@ -172,10 +173,8 @@ int cli_query_parse(struct cli_query *query, int argc, char **argv)
 	}
 	if (option == CLI_BAD)
 		return cli_fail_usage(argv[0], parser.error);
-	if (parser.next < argc) {
-		refuse(&parser, "'%s' is not expected here", argv[parser.next]);
-		return cli_fail_usage(argv[0], parser.error);
-	}
+	if (parser.next < argc)
+		return cli_fail_unexpected(argv[0], argv[parser.next]);
 	query->socket = cli_socket_path(query->socket);
 	return cli_parser_given(&parser, HELP) ? 1 : 0;
 }
@@ -229,6 +228,11 @@ int cli_fail_usage(const char *verb, const char *error)
 	return cli_fail("%s: %s (see `host-ctl help %s`)", verb, error, verb);
 }
 
+int cli_fail_unexpected(const char *verb, const char *operand)
+{
+	return cli_fail("%s: " CLI_UNEXPECTED " (see `host-ctl help %s`)", verb, operand, verb);
+}
+
 int cli_fail_client(const struct client_error *error, bool json)
 {
 	char detail[CLI_TEXT_MAX];
@@ -244,6 +248,26 @@ int cli_fail_client(const struct client_error *error, bool json)
 	/* A refusal of the daemon's is told by its code; ours need none. */
 	return cli_fail("%s%s%s%s%s%s", error->http_status ? error->code : "", error->http_status ? ": " : "",
 		error->message, detail[0] ? " (" : "", detail, detail[0] ? ")" : "");
+}
+
+int cli_ask(const char *socket, const char *method, const char *path, const json_t *body, json_t **answer,
+	struct client_error *error)
+{
+	struct client client = {.fd = -1};
+	int r = client_connect(&client, cli_socket_path(socket), -1, error);
+
+	*answer = NULL;
+	if (r == 0)
+		r = client_call(&client, method, path, body, NULL, answer, error);
+	client_finish(&client);
+	return r;
+}
+
+const char *cli_text(const json_t *object, const char *name)
+{
+	const char *value = json_string_value(json_object_get(object, name));
+
+	return value && value[0] ? value : "-";
 }
 
 int cli_finish_output(void)

@@ -315,6 +315,11 @@ static void expect_order(struct suite *suite, struct vmm_message order, const in
 		end(suite, &machine, "and it ends");
 }
 
+static void tell_sum(struct vmm_message *order, uint64_t sum)
+{
+	snprintf(order->text, sizeof(order->text), "%016llx", (unsigned long long)sum);
+}
+
 /* Whoever has sealed the memory says which it is, so that nobody needs to read it. */
 static void test_standby(
 	struct suite *suite, const struct snapshot_files *base, const struct snapshot_files *files)
@@ -326,13 +331,18 @@ static void test_standby(
 	if (pread(files->state, &sum, sizeof(sum), BASE_SUM) != sizeof(sum))
 		perror("state");
 	expect_order(suite, order, fds, 3, 0, "in standby: a memory that nobody vouches for is read", "");
-	order.arg3 = sum;
+	tell_sum(&order, sum);
 	expect_order(suite, order, fds, 3, 0, "and one that is vouched for is taken", "");
-	order.arg3 = sum + 1;
+	tell_sum(&order, sum + 1);
 	expect_order(suite, order, fds, 3, -EINVAL, "and one that is another is refused",
 		"(memory) is not the one that lies under this state: its checksum is ");
-	order = (struct vmm_message){.arg0 = CID, .arg3 = sum};
+	order = (struct vmm_message){.arg0 = CID};
+	tell_sum(&order, sum);
 	expect_order(suite, order, fds, 2, -EINVAL, "a checksum without pages", "is no order to restore");
+	order = (struct vmm_message){.arg0 = CID, .arg1 = VMM_RESTORE_PAGES, .text = "0123456789abcdeg"};
+	expect_order(suite, order, fds, 3, -EINVAL, "a checksum that is none", "is no order to restore");
+	memset(order.text, 'f', sizeof(order.text));
+	expect_order(suite, order, fds, 3, -EINVAL, "a checksum without an end", "is no order to restore");
 	order = (struct vmm_message){.arg0 = CID, .arg1 = VMM_RESTORE_PAGES};
 	expect_order(suite, order, fds, 2, -EINVAL, "pages that are not there", "is no order to restore");
 }
