@@ -23,7 +23,7 @@ int io_pwrite_all(int fd, const void *data, size_t length, uint64_t offset);
 ssize_t io_read_full(int fd, void *data, size_t length);
 ssize_t io_pread_full(int fd, void *data, size_t length, off_t offset);
 
-enum { IO_FDS_MAX = 8 }; /* fds in one message */
+enum { IO_FDS_MAX = 12 }; /* fds in one message */
 
 /*
  * One message on a Unix socket with up to IO_FDS_MAX fds; never raises SIGPIPE.

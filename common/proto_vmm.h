@@ -41,15 +41,19 @@ enum vmm_message_type {
 	/*
 	 * Of a paused VM: its state and its memory into the two fds (SCM_RIGHTS, in this order): regular
 	 * files or memfds, open for writing, empty, not one and the same. Nothing else is served meanwhile,
-	 * and nothing is synced. Reply: arg0 bytes of state, arg1 bytes of memory that are no holes. -EBUSY:
-	 * it is not paused; any other error: text says why, and the files are empty.
+	 * and nothing is synced. arg0: 0, or VMM_SAVE_PRIVATE: of memory only what differs from the memory
+	 * that the VM was restored from. Reply: arg0 bytes of state, arg1 bytes of memory that are no holes.
+	 * -EBUSY: it is not paused; any other error: text says why, and the files are empty.
 	 */
 	VMM_SAVE = 8,
 	/*
 	 * Of a vmm in standby (--standby), once: what it is to be. fds (SCM_RIGHTS, in this order): state,
-	 * memory, with VMM_RESTORE_WORKING_SET a working set, then at most VMM_RESTORE_DISKS_MAX files of
-	 * disks. arg0: the guest's vsock address; arg1: flags; arg2: which disks are read-only, a bit each;
-	 * arg3: which are copy-on-write: of these, the lower file is followed by the upper.
+	 * memory, with VMM_RESTORE_WORKING_SET a working set, with VMM_RESTORE_PAGES what VMM_SAVE_PRIVATE
+	 * wrote (memory is then what it lies upon), then at most VMM_RESTORE_DISKS_MAX files of disks. arg0:
+	 * the guest's vsock address; arg1: flags; arg2: which disks are read-only, a bit each; arg3: which
+	 * are copy-on-write: of these, the lower file is followed by the upper; text: empty, or with
+	 * VMM_RESTORE_PAGES the checksum of that memory as whoever sealed it knows it, in
+	 * VMM_RESTORE_SUM_DIGITS hexadecimal digits: then it is not read.
 	 * Replied to before the guest runs; after an error, which standard error explains, the vmm ends with
 	 * the status of one whose files were refused. -EALREADY: it is not in standby.
 	 */
@@ -63,10 +67,14 @@ enum vmm_message_type {
 	VMM_REPLY = 0x80, /* or'ed to the request's type */
 };
 
+enum { VMM_SAVE_PRIVATE = 1 };
+
 enum {
 	VMM_RESTORE_WORKING_SET = 1,
+	VMM_RESTORE_PAGES = 2,
+	VMM_RESTORE_SUM_DIGITS = 16,
 	VMM_RESTORE_DISKS_MAX = 4,
-	VMM_RESTORE_FDS_MAX = 3 + VMM_RESTORE_DISKS_MAX
+	VMM_RESTORE_FDS_MAX = 4 + VMM_RESTORE_DISKS_MAX
 };
 
 enum vmm_link { VMM_LINK_DOWN = 0, VMM_LINK_UP = 1 };

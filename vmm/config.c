@@ -102,11 +102,12 @@ static int check_numbers(const struct config *config, char *error)
 {
 	struct {
 		const char *name, *file;
-	} files[10 + 2 * CONFIG_DISKS_MAX] = {{"kernel", config->kernel}, {"initrd", config->initrd},
+	} files[11 + 2 * CONFIG_DISKS_MAX] = {{"kernel", config->kernel}, {"initrd", config->initrd},
 		{"serial", config->serial}, {"control", config->control}, {"kvm", config->kvm},
 		{"stats", config->stats_file}, {"net", config->net.tap}, {"restore", config->restore.state},
-		{"restore", config->restore.memory}, {"restore", config->restore.working_set}};
-	unsigned count = 10;
+		{"restore", config->restore.memory}, {"restore", config->restore.working_set},
+		{"restore", config->restore.pages}};
+	unsigned count = 11;
 
 	for (unsigned i = 0; i < config->disk_count; i++) {
 		files[count].name = "disk";

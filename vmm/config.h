@@ -57,6 +57,7 @@ struct config_restore {
 	bool wanted;
 	char state[PATH_MAX], memory[PATH_MAX]; /* or fd:N */
 	char working_set[PATH_MAX];		/* the same; empty: none */
+	char pages[PATH_MAX];			/* the same: what memory is the base of */
 };
 
 /* A file is a path or "fd:N", as io_open_arg takes it. */
@@ -65,6 +66,7 @@ struct config {
 	struct config_restore restore; /* in place of kernel, initrd and cmdline */
 	bool paused;
 	bool standby;	     /* the control socket tells what to restore: vm_stand_by completes all of this */
+	uint64_t base_sum;   /* of a sealed memory under restore's pages, not read then; 0: not known */
 	const char *kernel;  /* NULL: restore */
 	const char *initrd;  /* NULL: none */
 	const char *cmdline; /* the user's part; NULL: none. See config_kernel_cmdline */

@@ -375,8 +375,8 @@ const struct config_option config_options[CONFIG_OPTION_COUNT] = {
 		.value = "DIR|STATE,memory=MEMORY",
 		.most = 1,
 		.take = config_take_restore,
-		.text = "a snapshot in place of a kernel: two files, and ,working-set=FILE: pages to have at "
-			"once"},
+		.text = "a snapshot in place of a kernel; ,pages=FILE: what lies upon its memory; "
+			",working-set=FILE"},
 	{.name = "paused",
 		.most = 1,
 		.take = take_paused,

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char memory_key[] = ",memory=", working_set_key[] = ",working-set=";
+static const char memory_key[] = ",memory=", pages_key[] = ",pages=", working_set_key[] = ",working-set=";
 
 /* One file of the value: length bytes at text. */
 static int take_part(char part[PATH_MAX], const char *text, size_t length, char *error)
@@ -46,25 +46,39 @@ static int take_folder(struct config_restore *restore, const char *folder, char 
 	return 0;
 }
 
+/* The file behind a key that `text` may have, which is cut off from *length. Without the key: as it was. */
+static int take_key(char part[PATH_MAX], const char *text, size_t *length, const char *key, char *error)
+{
+	const char *found = strstr(text, key), *file;
+	size_t rest;
+
+	if (found == NULL || found >= text + *length)
+		return 0;
+	file = found + strlen(key);
+	rest = (size_t)(text + *length - file);
+	*length = (size_t)(found - text);
+	return take_part(part, file, rest, error);
+}
+
 int config_take_restore(
 	const struct config_option *option, struct config *config, const char *value, char *error)
 {
 	struct config_restore *restore = &config->restore;
-	const char *key = strstr(value, memory_key), *memory, *set;
+	const char *key = strstr(value, memory_key), *memory;
+	size_t length;
 
 	(void)option;
 	restore->wanted = true;
 	if (key == NULL)
 		return take_folder(restore, value, error);
 	memory = key + strlen(memory_key);
-	set = strstr(memory, working_set_key);
-	if (take_part(restore->state, value, (size_t)(key - value), error) < 0 ||
-		take_part(restore->memory, memory, set ? (size_t)(set - memory) : strlen(memory), error) < 0)
+	length = strlen(memory);
+	/* From the last to the first. */
+	if (take_key(restore->working_set, memory, &length, working_set_key, error) < 0 ||
+		take_key(restore->pages, memory, &length, pages_key, error) < 0 ||
+		take_part(restore->state, value, (size_t)(key - value), error) < 0)
 		return -EINVAL;
-	if (set == NULL)
-		return 0;
-	set += strlen(working_set_key);
-	return take_part(restore->working_set, set, strlen(set), error);
+	return take_part(restore->memory, memory, length, error);
 }
 
 int config_check_restore(struct config *config, const unsigned *counts, char *error)

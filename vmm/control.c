@@ -224,7 +224,7 @@ static void serve_save(struct control *control, const struct vmm_message *reques
 	struct vmm_message message = {.type = VMM_SAVE | VMM_REPLY, .sequence = request->sequence};
 
 	message.status = control->ops->save(
-		control->context, fds[0], fds[1], &message.arg0, &message.arg1, message.text);
+		control->context, request->arg0, fds[0], fds[1], &message.arg0, &message.arg1, message.text);
 	for (unsigned i = 0; i < FDS_MAX; i++)
 		fd_close(&fds[i]);
 	send_message(control, &message, -1);

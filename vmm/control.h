@@ -38,11 +38,11 @@ struct control_ops {
 	/* Sets the target unless it is VMM_BALLOON_ASK, then fills what VMM_BALLOON answers. 0 or -errno. */
 	int (*balloon)(void *context, uint64_t target, struct balloon_status *status);
 	/*
-	 * Saves into fds that stay the caller's. 0 with the bytes written; -errno with words in why
-	 * (VMM_MESSAGE_TEXT bytes).
+	 * Saves into fds that stay the caller's; flags: any. 0 with the bytes written; -errno with words in
+	 * why (VMM_MESSAGE_TEXT bytes).
 	 */
-	int (*save)(void *context, int state, int memory, uint64_t *state_bytes, uint64_t *memory_bytes,
-		char *why);
+	int (*save)(void *context, uint64_t flags, int state, int memory, uint64_t *state_bytes,
+		uint64_t *memory_bytes, char *why);
 	/*
 	 * Takes fds over on 0, count of them; then done will be called. Or -errno. NULL: it is not in
 	 * standby.

@@ -284,6 +284,8 @@ static int open_guest(const struct config *config, struct files *files, char *er
 			r = open_file(&restore_purpose, restore->memory, &files->restore_memory, error);
 		if (r == 0 && restore->working_set[0] != '\0')
 			r = open_file(&restore_purpose, restore->working_set, &files->working_set, error);
+		if (r == 0 && restore->pages[0] != '\0')
+			r = open_file(&restore_purpose, restore->pages, &files->pages, error);
 		return r;
 	}
 	r = open_file(&kernel_purpose, config->kernel, &files->kernel, error);
@@ -300,7 +302,7 @@ struct given {
 	struct stat status;
 };
 
-enum { GIVEN_MAX = 7 + 2 * CONFIG_DISKS_MAX };
+enum { GIVEN_MAX = 8 + 2 * CONFIG_DISKS_MAX };
 
 static bool is_same(const struct stat *a, const struct stat *b)
 {
@@ -334,6 +336,7 @@ static unsigned list_given(const struct config *config, const struct files *file
 		{"restore", restore->state, files->restore_state, false, {0}},
 		{"restore", restore->memory, files->restore_memory, false, {0}},
 		{"restore", restore->working_set, files->working_set, false, {0}},
+		{"restore", restore->pages, files->pages, false, {0}},
 		{"serial", config->serial, files->serial_out, true, {0}},
 		{"stats", config->stats_file, config->stats_file ? files->stats : -1, true, {0}},
 	};
@@ -426,6 +429,7 @@ void files_close(struct files *files)
 	close_file(&files->restore_state);
 	close_file(&files->restore_memory);
 	close_file(&files->working_set);
+	close_file(&files->pages);
 	for (unsigned i = 0; i < CONFIG_DISKS_MAX; i++) {
 		close_file(&files->disks[i]);
 		close_file(&files->uppers[i]);

@@ -14,7 +14,7 @@ enum { FILES_ERROR_MAX = CONFIG_ERROR_MAX };
 struct files {
 	int kernel;
 	int initrd;
-	int restore_state, restore_memory, working_set;
+	int restore_state, restore_memory, working_set, pages;
 	int disks[CONFIG_DISKS_MAX]; /* writable unless read_only or with an upper */
 	int uppers[CONFIG_DISKS_MAX];
 	int tap;		   /* set up as tap_open does */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "vmm/memory.h"
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -60,6 +61,7 @@ void guest_memory_finish(struct guest_memory *memory)
 {
 	for (unsigned i = 0; i < memory->count; i++)
 		munmap(memory->regions[i].host, memory->regions[i].size);
+	free(memory->replaced);
 	*memory = (struct guest_memory){0};
 }
 
@@ -118,12 +120,13 @@ static uint64_t discard_block(const struct guest_memory *memory)
 
 static int discard_pages(const struct guest_memory *memory, void *start, uint64_t length)
 {
-	if (memory->of_file)
-		return mmap(start, length, PROT_READ | PROT_WRITE,
-			       MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) == MAP_FAILED
-			       ? -errno
-			       : 0;
-	return madvise(start, length, MADV_DONTNEED) < 0 ? -errno : 0;
+	if (!memory->of_file)
+		return madvise(start, length, MADV_DONTNEED) < 0 ? -errno : 0;
+	if (mmap(start, length, PROT_READ | PROT_WRITE,
+		    MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) == MAP_FAILED)
+		return -errno;
+	guest_memory_note_replaced(memory, start, length);
+	return 0;
 }
 
 /* Linux 5.14. */
@@ -157,6 +160,43 @@ int64_t guest_memory_discard(const struct guest_memory *memory, void *pointer, u
 		return 0;
 	r = discard_pages(memory, (void *)(address + before), length);
 	return r < 0 ? r : (int64_t)length;
+}
+
+int guest_memory_clear(const struct guest_memory *memory, uint8_t *pointer, uint64_t length)
+{
+	uint64_t before = -(uintptr_t)pointer % discard_block(memory);
+	int64_t discarded;
+
+	if (before > length)
+		before = length;
+	discarded = guest_memory_discard(memory, pointer, length);
+	if (discarded < 0)
+		return (int)discarded;
+	memset(pointer, 0, before);
+	before += (uint64_t)discarded;
+	memset(pointer + before, 0, length - before);
+	return 0;
+}
+
+void guest_memory_note_replaced(const struct guest_memory *memory, const void *pointer, uint64_t length)
+{
+	uint64_t base = 0;
+
+	for (unsigned i = 0; memory->replaced && i < memory->count; i++) {
+		const struct guest_region *region = &memory->regions[i];
+		uint64_t offset = (uintptr_t)pointer - (uintptr_t)region->host;
+
+		if (offset < region->size)
+			for (uint64_t page = (base + offset) / MEMORY_PAGE;
+				page < (base + offset + length) / MEMORY_PAGE; page++)
+				memory->replaced[page / 64] |= UINT64_C(1) << page % 64;
+		base += region->size;
+	}
+}
+
+bool guest_memory_was_replaced(const struct guest_memory *memory, uint64_t page)
+{
+	return memory->replaced && (memory->replaced[page / 64] >> page % 64 & 1);
 }
 
 uint64_t guest_memory_size(const struct guest_memory *memory)

@@ -33,6 +33,11 @@ struct guest_memory {
 	struct guest_region regions[GUEST_REGIONS_MAX]; /* ascending, not overlapping */
 	unsigned count;
 	bool of_file; /* private mappings of a file, but for its holes (snapshot_memory_map) */
+	/*
+	 * With of_file: a bit for each page, numbered region after region, in whose place something else has
+	 * been mapped since (guest_memory_note_replaced). NULL: that is not kept.
+	 */
+	uint64_t *replaced;
 };
 
 /*
@@ -71,6 +76,17 @@ int64_t guest_memory_discard(const struct guest_memory *memory, void *pointer, u
  * kernel before 5.14 (or memory that cannot be written).
  */
 int guest_memory_populate(void *pointer, uint64_t length, bool write);
+
+/*
+ * Zeros at [pointer, pointer + length), whole pages, a part of what guest_memory_pointer has returned: given
+ * back as guest_memory_discard does where that goes, and written elsewhere. 0, or -errno of madvise or mmap.
+ */
+int guest_memory_clear(const struct guest_memory *memory, uint8_t *pointer, uint64_t length);
+
+/* Notes that whole pages of a region are no longer the file's that memory is of; without `replaced` it does
+ * nothing. The caller's lock is the device's, or no guest runs. */
+void guest_memory_note_replaced(const struct guest_memory *memory, const void *pointer, uint64_t length);
+bool guest_memory_was_replaced(const struct guest_memory *memory, uint64_t page);
 
 /* All bytes of all regions. */
 uint64_t guest_memory_size(const struct guest_memory *memory);

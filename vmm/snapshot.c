@@ -12,7 +12,7 @@ static const char magic[8] = {'T', 'N', 'D', 'X', 'S', 'N', 'A', 'P'};
 static void put_header(struct state_writer *writer, uint64_t records, const struct snapshot_memory *memory)
 {
 	state_put_bytes(writer, magic, sizeof(magic));
-	state_put_u32(writer, SNAPSHOT_VERSION);
+	state_put_u32(writer, memory->is_base ? SNAPSHOT_VERSION_PAGES : SNAPSHOT_VERSION);
 	state_put_u32(writer, SNAPSHOT_HEADER);
 	state_put_u64(writer, records);
 	state_put_u64(writer, memory->size);
@@ -51,10 +51,11 @@ static int parse_header(
 		return reason_set(why, SNAPSHOT_WHY_MAX, -EINVAL, "is not the state file of a snapshot");
 	version = state_get_u32(reader);
 	header = state_get_u32(reader);
-	if (!reader->error && version != SNAPSHOT_VERSION)
+	if (!reader->error && version != SNAPSHOT_VERSION && version != SNAPSHOT_VERSION_PAGES)
 		return reason_set(why, SNAPSHOT_WHY_MAX, -ENOTSUP,
-			"has version %u of the format and this vmm knows version %d", version,
-			SNAPSHOT_VERSION);
+			"has version %u of the format and this vmm knows versions %d and %d", version,
+			SNAPSHOT_VERSION, SNAPSHOT_VERSION_PAGES);
+	memory->is_base = version == SNAPSHOT_VERSION_PAGES;
 	*records = state_get_u64(reader);
 	memory->size = state_get_u64(reader);
 	memory->sum = state_get_u64(reader);

@@ -13,13 +13,15 @@
 
 enum {
 	SNAPSHOT_VERSION = 1,
+	SNAPSHOT_VERSION_PAGES = 2, /* the memory is a base, and what differs is in a file of its own */
 	SNAPSHOT_HEADER = 40,
 	SNAPSHOT_CHECKSUM = 8,		  /* at the end of the file */
 	SNAPSHOT_STATE_MAX = 1024 * 1024, /* bytes of a state file: eight vCPUs take a quarter of it */
 	SNAPSHOT_WHY_MAX = 256,
 };
 
-/* The order of the records; each is there once, but VCPU (one for each) and DEVICE (one for each). */
+/* The order of the records; each is there once, but VCPU (one for each) and DEVC (one for each); PAGE in
+ * version 2 only. */
 #define SNAPSHOT_TAG(a, b, c, d)                                                                             \
 	((uint32_t)(a) | (uint32_t)(b) << 8 | (uint32_t)(c) << 16 | (uint32_t)(d) << 24)
 #define SNAPSHOT_MACHINE SNAPSHOT_TAG('M', 'A', 'C', 'H')
@@ -28,11 +30,13 @@ enum {
 #define SNAPSHOT_IOAPIC SNAPSHOT_TAG('I', 'O', 'A', 'P')
 #define SNAPSHOT_SERIAL SNAPSHOT_TAG('S', 'E', 'R', 'L')
 #define SNAPSHOT_DEVICE SNAPSHOT_TAG('D', 'E', 'V', 'C')
+#define SNAPSHOT_PAGES SNAPSHOT_TAG('P', 'A', 'G', 'E')
 
-/* What belongs to the state: the memory file that was written with it. */
+/* What belongs to the state: the memory file that was written with it, or lay there before as a base. */
 struct snapshot_memory {
 	uint64_t size; /* bytes of the file */
-	uint64_t sum;  /* snapshot_memory_sum's */
+	uint64_t sum;  /* its checksum: snapshot_memory.c */
+	bool is_base;  /* so there is a file of private pages (pages.h): version 2 */
 };
 
 /* Begins a file in a buffer of SNAPSHOT_STATE_MAX bytes, the caller's; records are put behind. */

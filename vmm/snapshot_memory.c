@@ -21,7 +21,7 @@ enum { CHUNK = 256 * 1024 };
 _Static_assert(CHUNK % SNAPSHOT_PAGE == 0, "chunks are whole pages");
 
 /* musl's memcmp goes byte by byte, and most of what is looked at here is zeros. */
-static bool is_zero(const uint8_t *page)
+bool snapshot_memory_is_zero(const uint8_t *page)
 {
 	const uint64_t *words = (const uint64_t *)(const void *)page;
 
@@ -31,7 +31,7 @@ static bool is_zero(const uint8_t *page)
 	return true;
 }
 
-static void add_page(struct checksum *sum, uint64_t offset, const uint8_t *page)
+void snapshot_memory_add_page(struct checksum *sum, uint64_t offset, const uint8_t *page)
 {
 	checksum_add(sum, &offset, sizeof(offset));
 	checksum_add(sum, page, SNAPSHOT_PAGE);
@@ -48,7 +48,7 @@ static uint64_t run_of(const uint8_t *data, uint64_t length, bool zeros)
 {
 	uint64_t run = 0;
 
-	while (run < length && run < CHUNK && is_zero(data + run) == zeros)
+	while (run < length && run < CHUNK && snapshot_memory_is_zero(data + run) == zeros)
 		run += SNAPSHOT_PAGE;
 	return run;
 }
@@ -62,7 +62,7 @@ static int save_region(struct output *output, const struct guest_region *region,
 		at += run_of(region->host + at, region->size - at, true);
 		run = run_of(region->host + at, region->size - at, false);
 		for (uint64_t page = at; page < at + run; page += SNAPSHOT_PAGE)
-			add_page(output->sum, base + page, region->host + page);
+			snapshot_memory_add_page(output->sum, base + page, region->host + page);
 		r = io_pwrite_all(output->fd, region->host + at, run, base + at);
 		if (r < 0)
 			return r;
@@ -95,7 +95,7 @@ int snapshot_memory_save(
 
 /* --- check --- */
 
-static bool is_sealed(int fd)
+bool snapshot_memory_is_sealed(int fd)
 {
 	int seals = fcntl(fd, F_GET_SEALS);
 
@@ -135,8 +135,8 @@ static int sum_data(int fd, struct checksum *sum, uint8_t *chunk, uint64_t *at, 
 		if (got == 0)
 			return -EIO; /* it was cut off just now */
 		for (ssize_t page = 0; page < got; page += SNAPSHOT_PAGE)
-			if (!is_zero(chunk + page))
-				add_page(sum, *at + (uint64_t)page, chunk + page);
+			if (!snapshot_memory_is_zero(chunk + page))
+				snapshot_memory_add_page(sum, *at + (uint64_t)page, chunk + page);
 		*at += (uint64_t)got;
 	}
 	return 0;
@@ -176,7 +176,8 @@ static int check_sum(int fd, const struct snapshot_memory *what, char *why)
 		reason_set(why, SNAPSHOT_WHY_MAX, r, "cannot be read: %s", strerror(-r));
 	else if (checksum_value(sum) != what->sum)
 		r = reason_set(why, SNAPSHOT_WHY_MAX, -EBADMSG,
-			"is damaged, or not the one that was saved with this state: its checksum is another");
+			"is damaged, or not the one that %s this state: its checksum is another",
+			what->is_base ? "lies under" : "was saved with");
 	checksum_destroy(sum);
 	free(chunk);
 	return r;
@@ -186,7 +187,21 @@ int snapshot_memory_check(int fd, const struct snapshot_memory *what, uint64_t s
 {
 	int r = check_size(fd, what->size, size, why);
 
-	return r < 0 || is_sealed(fd) ? r : check_sum(fd, what, why);
+	return r < 0 || snapshot_memory_is_sealed(fd) ? r : check_sum(fd, what, why);
+}
+
+int snapshot_memory_check_base(
+	int fd, const struct snapshot_memory *what, uint64_t size, uint64_t known, char *why)
+{
+	int r = check_size(fd, what->size, size, why);
+
+	if (r < 0 || known == 0 || !snapshot_memory_is_sealed(fd))
+		return r < 0 ? r : check_sum(fd, what, why);
+	return known == what->sum ? 0
+				  : reason_set(why, SNAPSHOT_WHY_MAX, -EINVAL,
+					    "is not the one that lies under this state: its checksum is "
+					    "%016llx, not %016llx",
+					    (unsigned long long)known, (unsigned long long)what->sum);
 }
 
 /* What is looked at as one: data, or a hole. A power of two. */
@@ -244,6 +259,9 @@ int snapshot_memory_map(struct guest_memory *memory, int fd)
 	int r = 0;
 
 	memory->of_file = true;
+	memory->replaced = calloc(guest_memory_size(memory) / SNAPSHOT_PAGE / 64 + 1, sizeof(uint64_t));
+	if (!memory->replaced)
+		return -ENOMEM;
 	for (unsigned i = 0; i < memory->count && r == 0; i++) {
 		const struct guest_region *region = &memory->regions[i];
 

@@ -376,7 +376,7 @@ static void init(struct vm *vm, const struct config *config)
 {
 	vm->config = config;
 	stats_note(&vm->stats, STATS_PROCESS);
-	vm->wake = vm->halt = vm->fd = vm->kvm.fd = -1;
+	vm->wake = vm->halt = vm->fd = vm->kvm.fd = vm->base.fd = vm->pagemap = -1;
 	vm->ends = (struct ends){.end = end_by_guest, .context = vm};
 	vm->vcpu_machine = (struct vcpu_machine){
 		.ports = &vm->ports,
@@ -468,6 +468,7 @@ void vm_destroy(struct vm *vm)
 	fd_close(&vm->fd);
 	kvm_close(&vm->kvm);
 	guest_memory_finish(&vm->memory);
+	fd_close(&vm->pagemap);
 	fd_close(&vm->wake);
 	fd_close(&vm->halt);
 	bus_finish(&vm->ports);

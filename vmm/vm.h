@@ -24,6 +24,7 @@
 #include "vmm/kvm.h"
 #include "vmm/layout.h"
 #include "vmm/memory.h"
+#include "vmm/pages.h"
 #include "vmm/serial.h"
 #include "vmm/stats.h"
 #include "vmm/vcpu.h"
@@ -55,6 +56,8 @@ struct vm {
 	int halt; /* eventfd, readable while the vCPUs must stand: nobody may wait on their threads */
 
 	struct guest_memory memory;
+	struct pages_base base; /* what memory lies upon, when it was restored; its fd is files'; -1: none */
+	int pagemap;		/* pagemap_open's; -1: none */
 	struct kvm kvm;
 	int fd;
 	struct bus ports, mmio;

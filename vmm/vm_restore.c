@@ -6,6 +6,7 @@
 #include "common/log.h"
 #include "vmm/config_options.h"
 #include "vmm/cpuid_x86_64.h"
+#include "vmm/pagemap.h"
 #include "vmm/prefault.h"
 #include "vmm/vcpu_state_x86_64.h"
 #include "vmm/virtio/mmio.h"
@@ -22,9 +23,11 @@
 
 struct vm_snapshot {
 	uint8_t *data; /* the state file; the readers below read it */
-	const char *state_name, *memory_name;
-	int memory_fd;
+	const char *state_name, *memory_name, *pages_name;
+	int memory_fd, pages_fd; /* pages_fd: -1: none */
 	struct snapshot_memory memory;
+	struct pages_what pages; /* when memory is a base: what is upon it */
+	struct pages_table table;
 	struct working_set *working_set; /* NULL: none */
 	struct vm_shape shape;
 	struct state_reader clock, vcpus[LAYOUT_CPUS_MAX], ioapic, serial, devices[LAYOUT_VIRTIO_MAX];
@@ -54,6 +57,14 @@ static int find_records(struct vm_snapshot *snapshot, struct state_reader *recor
 	state_get_record(records, SNAPSHOT_SERIAL, &snapshot->serial);
 	for (unsigned i = 0; i < snapshot->shape.device_count; i++)
 		state_get_record(records, SNAPSHOT_DEVICE, &snapshot->devices[i]);
+	if (snapshot->memory.is_base) {
+		struct state_reader pages;
+
+		state_get_record(records, SNAPSHOT_PAGES, &pages);
+		vm_pages_get(&pages, &snapshot->pages);
+		if (state_reader_finish(&pages) < 0)
+			return refuse_record(snapshot, "private pages");
+	}
 	return state_reader_finish(records) < 0 ? refuse_record(snapshot, "order of its records") : 0;
 }
 
@@ -153,6 +164,47 @@ static int check_memory(const struct vm_snapshot *snapshot)
 	return r;
 }
 
+static int check_base(const struct vm_snapshot *snapshot, uint64_t known)
+{
+	char why[SNAPSHOT_WHY_MAX];
+	int r = snapshot_memory_check_base(
+		snapshot->memory_fd, &snapshot->memory, memory_of(&snapshot->shape), known, why);
+
+	if (r < 0)
+		log_error("--restore: %s %s; give the memory that the VM of %s was restored from",
+			snapshot->memory_name, why, snapshot->state_name);
+	return r;
+}
+
+static int open_pages(struct vm_snapshot *snapshot)
+{
+	char why[SNAPSHOT_WHY_MAX];
+	int r = pages_open(snapshot->pages_fd, &snapshot->pages, &snapshot->memory, &snapshot->table, why);
+
+	if (r < 0)
+		log_error("--restore: %s %s; give the pages that were saved with %s", snapshot->pages_name,
+			why, snapshot->state_name);
+	return r;
+}
+
+/* Memory that is whole, or a base and what lies upon it. */
+static int check_memories(struct vm_snapshot *snapshot, uint64_t known)
+{
+	int r;
+
+	if (snapshot->memory.is_base != (snapshot->pages_fd >= 0)) {
+		log_error("--restore %s is of a VM that was saved %s pages=", snapshot->state_name,
+			snapshot->memory.is_base ? "by what differs from another memory; give"
+						 : "whole; leave out");
+		return -EINVAL;
+	}
+	if (!snapshot->memory.is_base)
+		return check_memory(snapshot);
+	/* First, for it bounds the size of the other's maps. */
+	r = check_base(snapshot, known);
+	return r == 0 ? open_pages(snapshot) : r;
+}
+
 static int read_working_set(struct vm_snapshot *snapshot, const struct config *config, int fd)
 {
 	char why[WORKING_SET_WHY_MAX];
@@ -176,13 +228,15 @@ int vm_snapshot_open(struct config *config, const struct files *files, struct vm
 	snapshot->state_name = config->restore.state;
 	snapshot->memory_name = config->restore.memory;
 	snapshot->memory_fd = files->restore_memory;
+	snapshot->pages_name = config->restore.pages;
+	snapshot->pages_fd = files->pages;
 	r = read_state(snapshot, files->restore_state);
 	if (r == 0)
 		r = complete_config(snapshot, config);
 	if (r == 0)
 		r = read_working_set(snapshot, config, files->working_set);
 	if (r == 0)
-		r = check_memory(snapshot);
+		r = check_memories(snapshot, config->base_sum);
 	if (r < 0)
 		vm_snapshot_close(snapshot);
 	else
@@ -195,20 +249,42 @@ void vm_snapshot_close(struct vm_snapshot *snapshot)
 	if (!snapshot)
 		return;
 	free(snapshot->working_set);
+	pages_table_finish(&snapshot->table);
 	free(snapshot->data);
 	free(snapshot);
 }
 
 /* --- steps --- */
 
-int vm_restore_memory(struct vm *vm)
+static int load_pages(struct vm *vm)
 {
-	int r = snapshot_memory_map(&vm->memory, vm->snapshot->memory_fd);
+	const struct vm_snapshot *snapshot = vm->snapshot;
+	char why[SNAPSHOT_WHY_MAX];
+	int r = pages_load(&vm->memory, &snapshot->table, snapshot->pages_fd, &snapshot->pages, why);
 
 	if (r < 0)
-		log_error("--restore: %s cannot be mapped: %s; give a file that can be read",
-			vm->snapshot->memory_name, strerror(-r));
+		log_error("--restore: %s %s; give the pages that were saved with %s", snapshot->pages_name,
+			why, snapshot->state_name);
 	return r;
+}
+
+/* What the VM lies upon from now on, so that it can be saved by what differs from that. */
+int vm_restore_memory(struct vm *vm)
+{
+	const struct vm_snapshot *snapshot = vm->snapshot;
+	int r = snapshot_memory_map(&vm->memory, snapshot->memory_fd);
+
+	if (r < 0) {
+		log_error("--restore: %s cannot be mapped: %s; give a file that can be read",
+			snapshot->memory_name, strerror(-r));
+		return r;
+	}
+	vm->base = (struct pages_base){.fd = snapshot->memory_fd, .what = snapshot->memory};
+	vm->base.what.is_base = true;
+	/* Without it all pages are compared. */
+	r = pagemap_open();
+	vm->pagemap = r < 0 ? -1 : r;
+	return snapshot->memory.is_base ? load_pages(vm) : 0;
 }
 
 /* What lacks of it comes later, page by page: no reason to refuse the VM. */

@@ -61,6 +61,20 @@ void vm_identity_get(struct state_reader *reader, struct vm_device_identity *ide
 	state_get_bytes(reader, identity->config, identity->config_length);
 }
 
+void vm_pages_put(struct state_writer *writer, const struct pages_what *what)
+{
+	state_put_u64(writer, what->bytes);
+	state_put_u64(writer, what->table_sum);
+	state_put_u64(writer, what->pages_sum);
+}
+
+void vm_pages_get(struct state_reader *reader, struct pages_what *what)
+{
+	what->bytes = state_get_u64(reader);
+	what->table_sum = state_get_u64(reader);
+	what->pages_sum = state_get_u64(reader);
+}
+
 static struct vm_shape shape_of(const struct vm *vm)
 {
 	struct vm_shape shape = {
@@ -184,17 +198,39 @@ static int check_files(int state, int memory, char *why)
 	return r;
 }
 
-static int save_to(
-	struct vm *vm, int state, int memory, struct state_writer *writer, uint64_t *memory_bytes, char *why)
+/* The private pages of memory, and the record that speaks of them. */
+static int save_pages(struct vm *vm, int fd, struct state_writer *writer, uint64_t *written)
+{
+	struct pages_what what;
+	int r = pages_save(&vm->memory, &vm->base, vm->pagemap, fd, &what);
+	size_t where;
+
+	if (r < 0)
+		return r;
+	*written = what.bytes;
+	where = state_begin_record(writer, SNAPSHOT_PAGES);
+	vm_pages_put(writer, &what);
+	state_end_record(writer, where);
+	return snapshot_finish(writer, &vm->base.what);
+}
+
+static int save_memory(struct vm *vm, int fd, struct state_writer *writer, uint64_t *written)
 {
 	struct snapshot_memory what;
+	int r = snapshot_memory_save(&vm->memory, fd, &what, written);
+
+	return r < 0 ? r : snapshot_finish(writer, &what);
+}
+
+static int save_to(struct vm *vm, bool private, int state, int memory, struct state_writer *writer,
+	uint64_t *memory_bytes, char *why)
+{
 	int r = put_records(vm, writer, why);
 
 	if (r < 0)
 		return r;
-	r = snapshot_memory_save(&vm->memory, memory, &what, memory_bytes);
-	if (r == 0)
-		r = snapshot_finish(writer, &what);
+	r = private ? save_pages(vm, memory, writer, memory_bytes)
+		    : save_memory(vm, memory, writer, memory_bytes);
 	if (r == 0)
 		r = io_pwrite_all(state, writer->data, writer->length, 0);
 	return r < 0 ? reason_set(why, VMM_MESSAGE_TEXT, r, "writing the snapshot: %s", strerror(-r)) : 0;
@@ -209,16 +245,30 @@ static int drain(struct vm *vm, char *why)
 		       : 0;
 }
 
-int vm_save(struct vm *vm, int state, int memory, uint64_t *state_bytes, uint64_t *memory_bytes, char *why)
+/* What needs neither files nor KVM. */
+static int check_wish(const struct vm *vm, uint64_t flags, char *why)
+{
+	if (flags & ~(uint64_t)VMM_SAVE_PRIVATE)
+		return reason_set(why, VMM_MESSAGE_TEXT, -EINVAL, "there is no such flag");
+	if (vm->state != VMM_STATE_PAUSED)
+		return reason_set(why, VMM_MESSAGE_TEXT, -EBUSY, "the VM is not paused");
+	if ((flags & VMM_SAVE_PRIVATE) && vm->base.fd < 0)
+		return reason_set(why, VMM_MESSAGE_TEXT, -ENODATA,
+			"the VM has booted: its memory lies upon no other; save it whole");
+	return 0;
+}
+
+int vm_save(struct vm *vm, uint64_t flags, int state, int memory, uint64_t *state_bytes,
+	uint64_t *memory_bytes, char *why)
 {
 	char long_why[VCPU_STATE_WHY_MAX] = "";
 	struct state_writer writer;
 	uint8_t *buffer = NULL;
 	int r;
 
-	if (vm->state != VMM_STATE_PAUSED)
-		return reason_set(why, VMM_MESSAGE_TEXT, -EBUSY, "the VM is not paused");
-	r = check_files(state, memory, why);
+	r = check_wish(vm, flags, why);
+	if (r == 0)
+		r = check_files(state, memory, why);
 	if (r < 0)
 		return r;
 	r = vcpu_state_check_kvm(&vm->kvm, long_why);
@@ -230,7 +280,7 @@ int vm_save(struct vm *vm, int state, int memory, uint64_t *state_bytes, uint64_
 	}
 	if (r == 0) {
 		snapshot_begin(&writer, buffer);
-		r = save_to(vm, state, memory, &writer, memory_bytes, long_why);
+		r = save_to(vm, flags & VMM_SAVE_PRIVATE, state, memory, &writer, memory_bytes, long_why);
 	}
 	if (r == 0) {
 		*state_bytes = writer.length;

@@ -39,13 +39,19 @@ struct vm_device_identity {
 void vm_identity_put(struct state_writer *writer, const struct virtio_identity *identity);
 void vm_identity_get(struct state_reader *reader, struct vm_device_identity *identity);
 
+/* The record SNAPSHOT_PAGES. */
+void vm_pages_put(struct state_writer *writer, const struct pages_what *what);
+void vm_pages_get(struct state_reader *reader, struct pages_what *what);
+
 /*
- * Saves a paused VM; the fds stay the caller's. 0 with the bytes written; -errno with words in why
- * (VMM_MESSAGE_TEXT bytes), the files empty again: -EBUSY: it is not paused; -EINVAL: a file that is none,
- * not empty, or the other one; -EBADF: not open for writing; -ESRCH: the VM has ended meanwhile; -EOPNOTSUPP:
- * KVM lacks what it takes; -errno of the files or of KVM.
+ * Saves a paused VM; the fds stay the caller's. flags: VMM_SAVE's. 0 with the bytes written; -errno with
+ * words in why (VMM_MESSAGE_TEXT bytes), the files empty again: -EBUSY: it is not paused; -EINVAL: an unknown
+ * flag, a file that is none, not empty, or the other one; -EBADF: not open for writing; -ENODATA: its private
+ * pages are wanted, and it has booted; -ESRCH: the VM has ended meanwhile; -EOPNOTSUPP: KVM lacks what it
+ * takes; -errno of the files or of KVM.
  */
-int vm_save(struct vm *vm, int state, int memory, uint64_t *state_bytes, uint64_t *memory_bytes, char *why);
+int vm_save(struct vm *vm, uint64_t flags, int state, int memory, uint64_t *state_bytes,
+	uint64_t *memory_bytes, char *why);
 
 /* A snapshot that a VM is being made from; during set-up only. */
 struct vm_snapshot;

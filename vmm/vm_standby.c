@@ -72,10 +72,11 @@ static int refuse_balloon(void *context, uint64_t target, struct balloon_status 
 	return -EBUSY;
 }
 
-static int refuse_save(
-	void *context, int state, int memory, uint64_t *state_bytes, uint64_t *memory_bytes, char *why)
+static int refuse_save(void *context, uint64_t flags, int state, int memory, uint64_t *state_bytes,
+	uint64_t *memory_bytes, char *why)
 {
 	(void)context;
+	(void)flags;
 	(void)state;
 	(void)memory;
 	(void)state_bytes;
@@ -132,14 +133,32 @@ static const struct control_ops standby_ops = {
 
 /* --- the order --- */
 
+/* What the order's text says of the memory under private pages; nothing: 0. 0 or -EINVAL. */
+static int get_base_sum(const struct vmm_message *order, uint64_t *sum)
+{
+	size_t length = strnlen(order->text, sizeof(order->text));
+
+	*sum = 0;
+	if (length == 0)
+		return 0;
+	if (!(order->arg1 & VMM_RESTORE_PAGES) || length != VMM_RESTORE_SUM_DIGITS ||
+		strspn(order->text, "0123456789abcdef") != length)
+		return -EINVAL;
+	*sum = strtoull(order->text, NULL, 16);
+	return 0;
+}
+
 static int check_order(const struct vm_standby *standby)
 {
 	const struct vmm_message *order = &standby->order;
-	unsigned others = 2 + (order->arg1 & VMM_RESTORE_WORKING_SET ? 1 : 0);
+	const uint64_t flags = VMM_RESTORE_WORKING_SET | VMM_RESTORE_PAGES;
+	unsigned others = 2 + (order->arg1 & VMM_RESTORE_WORKING_SET ? 1 : 0) +
+			  (order->arg1 & VMM_RESTORE_PAGES ? 1 : 0);
 	unsigned disks = standby->count - others, uppers = (unsigned)__builtin_popcountll(order->arg3);
+	uint64_t sum;
 
-	if (order->arg0 < STANDBY_CID_MIN || order->arg0 >= UINT32_MAX ||
-		(order->arg1 & ~(uint64_t)VMM_RESTORE_WORKING_SET) != 0)
+	if (order->arg0 < STANDBY_CID_MIN || order->arg0 >= UINT32_MAX || (order->arg1 & ~flags) != 0 ||
+		get_base_sum(order, &sum) < 0)
 		return -EINVAL;
 	if (standby->count < others || disks > VMM_RESTORE_DISKS_MAX || uppers > disks)
 		return -EINVAL;
@@ -165,6 +184,9 @@ static void complete_config(const struct vm_standby *standby, struct config *con
 	name_fd(config->restore.memory, PATH_MAX, standby->fds[next++]);
 	if (order->arg1 & VMM_RESTORE_WORKING_SET)
 		name_fd(config->restore.working_set, PATH_MAX, standby->fds[next++]);
+	if (order->arg1 & VMM_RESTORE_PAGES)
+		name_fd(config->restore.pages, PATH_MAX, standby->fds[next++]);
+	(void)get_base_sum(order, &config->base_sum);
 	for (unsigned i = 0; next < standby->count; i++) {
 		config->disks[i] = (struct config_disk){.read_only = order->arg2 >> i & 1};
 		name_fd(config->disks[i].path, PATH_MAX, standby->fds[next++]);
@@ -180,6 +202,8 @@ void vm_standby_name_files(struct config *config)
 	snprintf(config->restore.state, PATH_MAX, "(state)");
 	snprintf(config->restore.memory, PATH_MAX, "(memory)");
 	snprintf(config->restore.working_set, PATH_MAX, "(working set)");
+	if (config->restore.pages[0] != '\0')
+		snprintf(config->restore.pages, PATH_MAX, "(pages)");
 	for (unsigned i = 0; i < config->disk_count; i++) {
 		snprintf(config->disks[i].path, PATH_MAX, "(disk %u)", i);
 		if (config->disks[i].upper[0] != '\0')

@@ -119,11 +119,12 @@ static int on_balloon(void *context, uint64_t target, struct balloon_status *sta
 	return fuzz_one_in(fuzz->input, 2) ? -EINVAL : 0;
 }
 
-static int on_save(
-	void *context, int state, int memory, uint64_t *state_bytes, uint64_t *memory_bytes, char *why)
+static int on_save(void *context, uint64_t flags, int state, int memory, uint64_t *state_bytes,
+	uint64_t *memory_bytes, char *why)
 {
 	struct fuzz *fuzz = context;
 
+	(void)flags;
 	FUZZ_ASSERT(state >= 0 && memory >= 0);
 	fuzz->heard++;
 	*state_bytes = *memory_bytes = 1;

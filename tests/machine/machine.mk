@@ -126,6 +126,16 @@ $(MACHINE_DIR)/snapshot: $(BUILD)/san/tests/machine/snapshot.o $(BUILD)/san/test
 CHECK_NEEDS += $(MACHINE_DIR)/snapshot
 machine-tests: $(MACHINE_DIR)/snapshot
 
+# What differs from another memory.
+LINT_SRCS += tests/machine/snapshot_pages.c
+$(MACHINE_DIR)/snapshot_pages: $(BUILD)/san/tests/machine/snapshot_pages.o $(BUILD)/san/tests/machine/snapshot_vm.o \
+		$(BUILD)/san/tests/machine/machine.o $(COMMON_SRCS:%.c=$(BUILD)/san/%.o)
+	@mkdir -p $(@D)
+	@echo "  LD $@"
+	@$(CC) $(SAN_LDFLAGS) -o $@ $^
+CHECK_NEEDS += $(MACHINE_DIR)/snapshot_pages
+machine-tests: $(MACHINE_DIR)/snapshot_pages
+
 # Working sets, and a vmm in standby.
 LINT_SRCS += tests/machine/standby.c
 $(MACHINE_DIR)/standby: $(BUILD)/san/tests/machine/standby.o $(BUILD)/san/tests/machine/snapshot_vm.o \

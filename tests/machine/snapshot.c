@@ -349,7 +349,7 @@ static void test_state_refused(struct suite *suite, const struct snapshot_files 
 	cpuid = taken.vcpu_start + 8 + 4 + 4 + 8 + 4;
 	expect_change_refused(suite, files, 0, false, "no state file", "is not the state file of a snapshot");
 	expect_change_refused(suite, files, 8, true, "a newer version",
-		"has version 0 of the format and this vmm knows version 1; use the vmm that wrote it");
+		"has version 0 of the format and this vmm knows versions 1 and 2; use the vmm that wrote it");
 	expect_change_refused(suite, files, taken.vcpu_start + 100, false, "a damaged state",
 		"is damaged: its checksum is another");
 	expect_change_refused(suite, files, cpuid + 16, true, "restored on another CPU: its vendor",

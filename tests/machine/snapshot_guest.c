@@ -7,6 +7,7 @@
  *   nonce N   keeps the number
  *   report    SNAPSHOT_REPORT
  *   hold      answers "held" and reads until the stream ends
+ *   files     as they were written? Then one is changed: "files", how often that was, and how many were not
  *   count     0, 1, 2 and so on, a u64 each, until nobody reads them
  *   still     ends all that is not a nap; "still"
  *   wake      when every sleep that now is under way has ended: "awake", and how much of all has failed
@@ -39,6 +40,8 @@ enum {
 	BLOCK = 64 * 1024,
 	BLOCKS = 32,
 	RECORD_MAX = 8192, /* of /dev/kmsg; a smaller buffer is refused */
+	FILES = 16,
+	FILE_WORDS = 16 * 1024, /* 128 KiB */
 	LEVEL_WARNING = 4,
 	LEVEL_MASK = 7,
 	NS_PER_MS = 1000000,
@@ -53,6 +56,7 @@ struct shared {
 	int held;
 	pid_t busy[CPUS_MAX + 2]; /* all but those that nap */
 	int busy_count;
+	uint64_t file_rounds, file_failures, file_sums[FILES]; /* sums: 0: there is none */
 	struct count memory[CPUS_MAX], naps[CPUS_MAX], disk;
 };
 
@@ -200,6 +204,65 @@ static void hold(int fd, struct shared *shared)
 	shared->held = got == 0 ? 0 : got < 0 ? errno : EPROTO;
 }
 
+/* FNV-1a, by words */
+static uint64_t sum_of(const uint64_t *words, size_t count)
+{
+	uint64_t sum = 0xcbf29ce484222325u;
+
+	for (size_t i = 0; i < count; i++)
+		sum = (sum ^ words[i]) * 0x100000001b3u;
+	return sum;
+}
+
+static bool file_is_right(const char *path, uint64_t sum, uint64_t *words)
+{
+	int file = open(path, O_RDONLY | O_CLOEXEC);
+	ssize_t got;
+
+	if (file < 0)
+		return errno == ENOENT && sum == 0;
+	got = read(file, words, FILE_WORDS * sizeof(*words));
+	close(file);
+	return got == (ssize_t)(FILE_WORDS * sizeof(*words)) && sum_of(words, FILE_WORDS) == sum;
+}
+
+/* 0 when it could not. */
+static uint64_t write_file(const char *path, uint64_t seed, uint64_t *words)
+{
+	int file = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	ssize_t put;
+
+	if (file < 0)
+		return 0;
+	for (size_t i = 0; i < FILE_WORDS; i++)
+		words[i] = seed = seed * 6364136223846793005u + 1442695040888963407u;
+	put = write(file, words, FILE_WORDS * sizeof(*words));
+	close(file);
+	return put == (ssize_t)(FILE_WORDS * sizeof(*words)) ? sum_of(words, FILE_WORDS) : 0;
+}
+
+static void change_files(int fd, struct shared *shared)
+{
+	uint64_t round = shared->file_rounds++, *words = malloc(FILE_WORDS * sizeof(*words));
+	unsigned which = (unsigned)(round * 7 % FILES);
+	char path[32];
+
+	for (unsigned i = 0; i < FILES; i++) {
+		snprintf(path, sizeof(path), "/files/%u", i);
+		shared->file_failures += !file_is_right(path, shared->file_sums[i], words);
+	}
+	snprintf(path, sizeof(path), "/files/%u", which);
+	if (round % 4 == 3) {
+		(void)unlink(path);
+		shared->file_sums[which] = 0;
+	} else {
+		shared->file_sums[which] = write_file(path, round + 1, words);
+		shared->file_failures += shared->file_sums[which] == 0;
+	}
+	free(words);
+	dprintf(fd, "files %" PRIu64 " %" PRIu64 "\n", shared->file_rounds, shared->file_failures);
+}
+
 static void count_up(int fd)
 {
 	uint64_t numbers[512], next = 0;
@@ -283,6 +346,8 @@ static void serve(int fd, struct shared *shared, int cpus, int kernel_log)
 		report(fd, shared, cpus);
 	} else if (strcmp(line, "hold") == 0) {
 		hold(fd, shared);
+	} else if (strcmp(line, "files") == 0) {
+		change_files(fd, shared);
 	} else if (strcmp(line, "count") == 0) {
 		count_up(fd);
 	} else if (strcmp(line, "still") == 0) {
@@ -317,6 +382,8 @@ int main(void)
 		mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 
 	(void)mount("dev", "/dev", "devtmpfs", 0, NULL);
+	(void)mkdir("/files", 0700);
+	(void)mount("files", "/files", "tmpfs", 0, NULL);
 	(void)mkdir("/sys", 0755);
 	(void)mount("sys", "/sys", "sysfs", 0, NULL);
 	signal(SIGCHLD, SIG_IGN);

@@ -25,6 +25,8 @@ enum {
 	CYCLES_LONG = 50,
 	PAUSES = 100,
 	PAUSES_LONG = 1000,
+	FILES_EACH = 3, /* of them are changed in a cycle */
+	SAVES = 9,	/* of either kind, whose times are compared */
 	COUNT_CYCLES = 30,
 	COUNT_CYCLES_LONG = 500,
 	COUNT_BYTES = 256 * 1024, /* of a stream in each */
@@ -228,6 +230,54 @@ static void test_cycles(struct test *test, struct machine *machine)
 	check_log(test, machine, "and the kernel has not complained then");
 }
 
+static bool change_files(struct machine *machine, uint64_t *rounds, char answer[SNAPSHOT_LINE_MAX])
+{
+	uint64_t failures = 1;
+	bool ok = true;
+
+	for (int i = 0; ok && i < FILES_EACH; i++)
+		ok = command(machine, "files\n", answer) &&
+		     sscanf(answer, "files %" SCNu64 " %" SCNu64, rounds, &failures) == 2 && failures == 0;
+	return ok;
+}
+
+/* Suspended by its private pages and woken from these and the memory that it came from, again and again. */
+static void test_private_cycles(struct test *test, struct machine *machine)
+{
+	int cycles = test->is_long ? CYCLES_LONG : CYCLES, i = 0;
+	struct report from = {.nonce = 0}, to = from;
+	struct snapshot_files base, files;
+	char answer[SNAPSHOT_LINE_MAX] = "", name[128];
+	uint64_t rounds = 0;
+	bool ok = change_files(machine, &rounds, answer);
+
+	if (!snapshot_vm_take(&test->suite, machine, "a memory to lie upon", &base))
+		return;
+	snapshot_files_seal(&base);
+	ok = ok && snapshot_vm_restore(&test->suite, &base, options_of(test, false), machine) &&
+	     ask(machine, &from, answer);
+	snprintf(name, sizeof(name),
+		"private pages: suspended and woken %d times, files in memory hold, and all else", cycles);
+	while (ok && i < cycles) {
+		ok = change_files(machine, &rounds, answer);
+		if (!snapshot_vm_take_as(&test->suite, machine, VMM_SAVE_PRIVATE, name, &files))
+			return;
+		if (i % 2 == 0)
+			snapshot_files_seal(&files);
+		ok = ok &&
+		     snapshot_vm_restore_upon(
+			     &test->suite, base.memory, &files, options_of(test, false), machine) &&
+		     ask(machine, &to, answer) && no_failures(&to) && to.nonce == NONCE;
+		snapshot_files_close(&files);
+		i += ok;
+	}
+	snapshot_files_close(&base);
+	ok = ok && change_files(machine, &rounds, answer) && rounds == (uint64_t)FILES_EACH * (2 + i) &&
+	     gets_on(machine, &from, &to, answer) && no_failures(&to);
+	suite_report(&test->suite, ok && i == cycles, name, "after %d it answers: %s", i, answer);
+	check_log(test, machine, "private pages: and the kernel has not complained");
+}
+
 static void test_pauses(struct test *test, struct machine *machine)
 {
 	struct report from = {.nonce = 0}, to = from;
@@ -384,6 +434,74 @@ static void test_many_clones(struct test *test, struct machine *machine)
 	snapshot_files_close(&files);
 }
 
+static int compare(const void *left, const void *right)
+{
+	uint64_t a = *(const uint64_t *)left, b = *(const uint64_t *)right;
+
+	return (a > b) - (a < b);
+}
+
+/* The saves of one kind: each one's time is what it adds to the pause. */
+struct cost {
+	struct machine machine;
+	uint64_t flags, bytes, ns[SAVES];
+};
+
+static bool measure(struct cost *cost, int i)
+{
+	char answer[SNAPSHOT_LINE_MAX];
+	struct vmm_message reply;
+	struct snapshot_files files;
+	uint64_t rounds, started;
+	bool ok = change_files(&cost->machine, &rounds, answer) &&
+		  machine_ask(&cost->machine, VMM_PAUSE, &reply);
+
+	started = now_ns();
+	if (!ok || snapshot_vm_save_as(&cost->machine, cost->flags, &files, &reply) < 0)
+		return false;
+	cost->ns[i] = now_ns() - started;
+	cost->bytes = reply.arg1;
+	snapshot_files_close(&files);
+	return machine_ask(&cost->machine, VMM_RESUME, &reply);
+}
+
+/* The figures of a guest of the usual size, by two clones in turn: what one save has read is in its VM's
+ * mapping for the next. */
+static void test_costs(struct test *test)
+{
+	struct cost costs[2] = {{.flags = VMM_SAVE_PRIVATE}, {.flags = 0}};
+	struct cost *private = &costs[0], *whole = &costs[1];
+	struct snapshot_files base;
+	struct machine machine;
+	bool ok = true;
+	int i = 0;
+
+	test->suite.memory = "128M";
+	if (!boot(test, &machine) || !snapshot_vm_take(&test->suite, &machine, "costs", &base))
+		return;
+	snapshot_files_seal(&base);
+	for (int k = 0; ok && k < 2; k++)
+		ok = snapshot_vm_restore(&test->suite, &base, options_of(test, false), &costs[k].machine);
+	snapshot_files_close(&base);
+	if (!ok)
+		return;
+	while (ok && i < SAVES) {
+		ok = measure(private, i) && measure(whole, i);
+		i += ok;
+	}
+	suite_report(&test->suite, ok && private->bytes > 0 && private->bytes < whole->bytes,
+		"private pages: they are less than the whole", "save %d: %" PRIu64 " bytes of %" PRIu64, i,
+		private->bytes, whole->bytes);
+	finish(test, &private->machine, "and the VM that was saved so often ends");
+	finish(test, &whole->machine, "and so does the other");
+	for (int k = 0; k < 2; k++)
+		qsort(costs[k].ns, SAVES, sizeof(costs[k].ns[0]), compare);
+	printf("# 128 MiB: private %" PRIu64 " bytes in %" PRIu64 " us, whole %" PRIu64 " bytes in %" PRIu64
+	       " us (medians of %d)\n",
+		private->bytes, private->ns[SAVES / 2] / 1000, whole->bytes, whole->ns[SAVES / 2] / 1000,
+		SAVES);
+}
+
 int main(int argc, char *argv[])
 {
 	struct test test = {.suite = {.memory = "40M"}};
@@ -410,11 +528,13 @@ int main(int argc, char *argv[])
 	if (boot(&test, &machine)) {
 		test_restore(&test, &machine);
 		test_cycles(&test, &machine);
+		test_private_cycles(&test, &machine);
 		test_pauses(&test, &machine);
 		test_stream(&test, &machine);
 		test_long_pause(&test, &machine);
 		test_many_clones(&test, &machine);
 		test_clones(&test, &machine);
+		test_costs(&test);
 	}
 	printf("1..%d\n", test.suite.count);
 	return test.suite.failed > 0;

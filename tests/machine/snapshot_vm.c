@@ -60,9 +60,10 @@ uint8_t *snapshot_files_state(const struct snapshot_files *files, size_t *length
 	return data;
 }
 
-int snapshot_vm_save(struct machine *machine, struct snapshot_files *files, struct vmm_message *reply)
+int snapshot_vm_save_as(
+	struct machine *machine, uint64_t flags, struct snapshot_files *files, struct vmm_message *reply)
 {
-	struct vmm_message request = {.type = VMM_SAVE, .sequence = ++machine->sequence};
+	struct vmm_message request = {.type = VMM_SAVE, .sequence = ++machine->sequence, .arg0 = flags};
 	int fds[2];
 
 	snapshot_files_make(files);
@@ -74,15 +75,27 @@ int snapshot_vm_save(struct machine *machine, struct snapshot_files *files, stru
 	return reply->status;
 }
 
+int snapshot_vm_save(struct machine *machine, struct snapshot_files *files, struct vmm_message *reply)
+{
+	return snapshot_vm_save_as(machine, 0, files, reply);
+}
+
 bool snapshot_vm_take(
 	struct suite *suite, struct machine *machine, const char *name, struct snapshot_files *files)
+{
+	return snapshot_vm_take_as(suite, machine, 0, name, files);
+}
+
+bool snapshot_vm_take_as(struct suite *suite, struct machine *machine, uint64_t flags, const char *name,
+	struct snapshot_files *files)
 {
 	struct vmm_message reply = {.status = 0};
 	char output[MACHINE_OUTPUT_MAX];
 	bool done;
 
 	*files = (struct snapshot_files){.state = -1, .memory = -1};
-	done = machine_ask(machine, VMM_PAUSE, &reply) && snapshot_vm_save(machine, files, &reply) == 0;
+	done = machine_ask(machine, VMM_PAUSE, &reply) &&
+	       snapshot_vm_save_as(machine, flags, files, &reply) == 0;
 	if (!done)
 		suite_report(suite, false, name, "pause or save: status %d, %s", reply.status, reply.text);
 	kill(machine->pid, SIGKILL);
@@ -154,6 +167,16 @@ bool snapshot_vm_restore_with(
 	snprintf(restore, sizeof(restore), "fd:%d,memory=fd:%d,working-set=fd:%d", files->state,
 		files->memory, working_set);
 	return start(suite, restore, NULL, machine);
+}
+
+bool snapshot_vm_restore_upon(struct suite *suite, int base, const struct snapshot_files *files,
+	const char *const *options, struct machine *machine)
+{
+	char restore[96];
+
+	snprintf(restore, sizeof(restore), "fd:%d,memory=fd:%d,pages=fd:%d", files->state, base,
+		files->memory);
+	return start(suite, restore, options, machine);
 }
 
 bool snapshot_vm_stand_by(struct suite *suite, const char *const *options, struct machine *machine)

@@ -21,9 +21,14 @@ uint8_t *snapshot_files_state(const struct snapshot_files *files, size_t *length
 
 /* Saves a paused VM into new files. The reply's status, or -ETIMEDOUT. */
 int snapshot_vm_save(struct machine *machine, struct snapshot_files *files, struct vmm_message *reply);
+/* The same with flags of VMM_SAVE: with VMM_SAVE_PRIVATE, files->memory has the private pages. */
+int snapshot_vm_save_as(
+	struct machine *machine, uint64_t flags, struct snapshot_files *files, struct vmm_message *reply);
 /* Pauses, saves and kills it: true when all was done; else reported under name. */
 bool snapshot_vm_take(
 	struct suite *suite, struct machine *machine, const char *name, struct snapshot_files *files);
+bool snapshot_vm_take_as(struct suite *suite, struct machine *machine, uint64_t flags, const char *name,
+	struct snapshot_files *files);
 /* A VM out of the files; options as machine_start's. The files stay the caller's. */
 bool snapshot_vm_restore(struct suite *suite, const struct snapshot_files *files, const char *const *options,
 	struct machine *machine);
@@ -31,6 +36,9 @@ bool snapshot_vm_restore(struct suite *suite, const struct snapshot_files *files
 /* The same with a working set, the caller's too, and no options. */
 bool snapshot_vm_restore_with(
 	struct suite *suite, const struct snapshot_files *files, int working_set, struct machine *machine);
+/* A VM out of private pages and the memory that they lie upon. */
+bool snapshot_vm_restore_upon(struct suite *suite, int base, const struct snapshot_files *files,
+	const char *const *options, struct machine *machine);
 /* A vmm that waits to be told what to restore; true: it said so. */
 bool snapshot_vm_stand_by(struct suite *suite, const char *const *options, struct machine *machine);
 /* Tells it: order and fds as they are. The reply's status, or -ETIMEDOUT. */

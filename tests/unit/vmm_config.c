@@ -252,6 +252,16 @@ static void a_snapshot_takes_a_kernels_place(void **state)
 	assert_string_equal(run.config.restore.state, "s");
 	assert_string_equal(run.config.restore.memory, "m");
 	assert_string_equal(run.config.restore.working_set, "w");
+	assert_string_equal(run.config.restore.pages, "");
+	assert_int_equal(run.config.base_sum, 0);
+	assert_int_equal(parse(&run, "--restore", "s,memory=m,pages=fd:5,working-set=w"), 0);
+	assert_string_equal(run.config.restore.memory, "m");
+	assert_string_equal(run.config.restore.pages, "fd:5");
+	assert_string_equal(run.config.restore.working_set, "w");
+	assert_int_equal(parse(&run, "--restore", "s,memory=m,pages=p"), 0);
+	assert_string_equal(run.config.restore.memory, "m");
+	assert_string_equal(run.config.restore.pages, "p");
+	assert_string_equal(run.config.restore.working_set, "");
 }
 
 static void a_standby_waits_for_all_but_its_socket(void **state)

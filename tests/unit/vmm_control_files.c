@@ -95,9 +95,9 @@ static void a_backend_with_another_request_breaks_the_protocol(void **state)
 }
 
 /* Sends the two ends of a pair of pipes and returns what came out of each. */
-static void ask_save(struct machine *machine, uint32_t sequence, char out[2])
+static void ask_save(struct machine *machine, uint32_t sequence, uint64_t flags, char out[2])
 {
-	struct vmm_message message = {.type = VMM_SAVE, .sequence = sequence};
+	struct vmm_message message = {.type = VMM_SAVE, .sequence = sequence, .arg0 = flags};
 	int first[2], second[2];
 
 	assert_int_equal(pipe2(first, O_CLOEXEC | O_NONBLOCK), 0);
@@ -123,13 +123,15 @@ static void a_save_gets_state_and_memory_in_this_order(void **state)
 	struct vmm_message message;
 	char out[2];
 
-	ask_save(machine, 7, out);
+	ask_save(machine, 7, 0, out);
 	assert_memory_equal(out, "sm", 2);
 	expect(machine, VMM_SAVE | VMM_REPLY, 7, 0, &message);
 	assert_int_equal(message.arg0, 11);
 	assert_int_equal(message.arg1, 22);
+	assert_int_equal(machine->save_flags, 0);
 	machine->answer = -ENOSPC;
-	ask_save(machine, 8, out);
+	ask_save(machine, 8, VMM_SAVE_PRIVATE, out);
+	assert_int_equal(machine->save_flags, VMM_SAVE_PRIVATE);
 	expect(machine, VMM_SAVE | VMM_REPLY, 8, -ENOSPC, &message);
 	assert_string_equal(message.text, "no room");
 	assert_int_equal(machine->saves, 2);

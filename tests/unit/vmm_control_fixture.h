@@ -35,7 +35,7 @@ struct machine {
 	unsigned nets;
 	bool up;
 	unsigned saves, restores, lefts;
-	uint64_t cid;
+	uint64_t cid, save_flags;
 	int tap; /* came with the last VMM_NET; -1: none */
 };
 
@@ -118,12 +118,13 @@ static inline int fake_net(void *context, bool up, int fd)
 	return machine->answer;
 }
 
-static inline int fake_save(
-	void *context, int state, int memory, uint64_t *state_bytes, uint64_t *memory_bytes, char *why)
+static inline int fake_save(void *context, uint64_t flags, int state, int memory, uint64_t *state_bytes,
+	uint64_t *memory_bytes, char *why)
 {
 	struct machine *machine = context;
 
 	machine->saves++;
+	machine->save_flags = flags;
 	/* Which is which is told by what is in them. */
 	assert_int_equal(write(state, "s", 1), 1);
 	assert_int_equal(write(memory, "m", 1), 1);

@@ -246,15 +246,16 @@ static void a_snapshot_is_not_written_to(void **state)
 {
 	struct place *place = *state;
 	struct config *config = &place->config;
-	char *const files[] = {config->restore.state, config->restore.memory, config->restore.working_set};
+	char *const files[] = {config->restore.state, config->restore.memory, config->restore.working_set,
+		config->restore.pages};
 
 	make_file(place->kernel, 4096);
 	make_file(place->other, 4096);
 	config->kernel = NULL;
 	config->restore.wanted = true;
 	add_disk(place, place->other, false);
-	for (unsigned i = 0; i < 3; i++) {
-		for (unsigned j = 0; j < 3; j++)
+	for (unsigned i = 0; i < 4; i++) {
+		for (unsigned j = 0; j < 4; j++)
 			snprintf(files[j], PATH_MAX, "%s", i == j ? place->other : place->kernel);
 		refused_as_same(place, "disk", place->other, "restore", place->other);
 	}

@@ -125,10 +125,33 @@ static void a_newer_version_is_named(void **state)
 {
 	struct fixture *f = *state;
 
-	f->file[8] = SNAPSHOT_VERSION + 1;
+	f->file[8] = SNAPSHOT_VERSION_PAGES + 1;
 	seal(f);
 	assert_int_equal(parse(f, f->length), -ENOTSUP);
-	assert_string_equal(f->why, "has version 2 of the format and this vmm knows version 1");
+	assert_string_equal(f->why, "has version 3 of the format and this vmm knows versions 1 and 2");
+	f->file[8] = 0;
+	seal(f);
+	assert_int_equal(parse(f, f->length), -ENOTSUP);
+	assert_string_equal(f->why, "has version 0 of the format and this vmm knows versions 1 and 2");
+}
+
+/* The version says whether the memory is all of it. */
+static void the_state_of_private_pages_has_a_version_of_its_own(void **state)
+{
+	struct fixture *f = *state;
+	struct snapshot_memory memory, base = {.size = written.size, .sum = 7, .is_base = true};
+	struct state_reader records;
+	struct state_writer writer;
+
+	assert_int_equal(f->file[8], SNAPSHOT_VERSION);
+	assert_int_equal(snapshot_parse(f->file, f->length, &memory, &records, f->why), 0);
+	assert_false(memory.is_base);
+	snapshot_begin(&writer, f->file);
+	assert_int_equal(snapshot_finish(&writer, &base), 0);
+	assert_int_equal(f->file[8], SNAPSHOT_VERSION_PAGES);
+	assert_int_equal(snapshot_parse(f->file, writer.length, &memory, &records, f->why), 0);
+	assert_true(memory.is_base && memory.size == base.size && memory.sum == base.sum);
+	assert_int_equal(state_reader_finish(&records), 0);
 }
 
 static void damage_is_named(void **state)
@@ -218,6 +241,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(every_bit_of_the_file_is_guarded, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(another_kind_of_file_is_named, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(a_newer_version_is_named, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(
+			the_state_of_private_pages_has_a_version_of_its_own, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(damage_is_named, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(another_length_is_refused, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(a_header_of_another_length_is_refused, set_up, tear_down),
