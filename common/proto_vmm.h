@@ -47,8 +47,9 @@ enum vmm_message_type {
 	VMM_SAVE = 8,
 	/*
 	 * Of a vmm in standby (--standby), once: what it is to be. fds (SCM_RIGHTS, in this order): state,
-	 * memory, with VMM_RESTORE_WORKING_SET a working set, then at most VMM_RESTORE_DISKS_MAX disks. arg0:
-	 * the guest's vsock address; arg1: flags; arg2: which disks are read-only, a bit each; arg3: 0.
+	 * memory, with VMM_RESTORE_WORKING_SET a working set, then at most VMM_RESTORE_DISKS_MAX files of
+	 * disks. arg0: the guest's vsock address; arg1: flags; arg2: which disks are read-only, a bit each;
+	 * arg3: which are copy-on-write: of these, the lower file is followed by the upper.
 	 * Replied to before the guest runs; after an error, which standard error explains, the vmm ends with
 	 * the status of one whose files were refused. -EALREADY: it is not in standby.
 	 */

@@ -9,8 +9,13 @@
 
 static int cmd_help(int argc, char **argv);
 
-static const char help_usage[] = "usage: host-ctl help [VERB]\n"
-				 "Lists the verbs, or explains one.\n";
+/* clang-format off */
+static const char help_usage[] =
+	"usage: host-ctl help [VERB]\n"
+	"Lists the verbs, or explains one.\n"
+	"\n"
+	CLI_USAGE_STATUS;
+/* clang-format on */
 
 static const struct verb {
 	const char *name, *summary;
@@ -31,6 +36,7 @@ static const struct verb {
 	{"events", "print what happens to sandboxes and commands", cmd_events, events_usage},
 	{"pool", "show the daemon's warm VMs", cmd_pool, pool_usage},
 	{"template", "build, list, show and remove what VMs are cloned from", cmd_template, template_usage},
+	{"image", "build, list and remove what templates are built from", cmd_image, image_usage},
 	{"control", "ask or tell a vmm that runs alone", cmd_control, control_usage},
 	{"doctor", "check what this host lacks, and say how to mend it", cmd_doctor, doctor_usage},
 	{"version", "print the versions of this program and of the daemon", cmd_version, version_usage},
@@ -51,23 +57,27 @@ static void print_verbs(FILE *to)
 	fputs("usage: host-ctl VERB [OPTION...]\n\n", to);
 	for (size_t i = 0; i < sizeof(verbs) / sizeof(verbs[0]); i++)
 		fprintf(to, "  %-9s %s\n", verbs[i].name, verbs[i].summary);
-	fputs("\n`host-ctl help VERB` explains one. Exit status 125: host-ctl itself failed.\n", to);
+	fputs("\n`host-ctl help VERB`, or `host-ctl VERB --help`, explains one.\n\n"
+	      "exit status: 0 done; 125 it could not be done, the cause on standard error; of run, exec and "
+	      "attach\nthe command's; doctor and serve have 1 as well.\n",
+		to);
 }
 
 static int unknown_verb(const char *name)
 {
+	if (name[0] == '-')
+		return cli_fail("unknown option '%s': a verb comes first (see `host-ctl help`)", name);
 	return cli_fail("unknown verb '%s' (see `host-ctl help`)", name);
 }
 
-static int cmd_help(int argc, char **argv)
+/* Of a verb, or the list of them. */
+static int print_help(const char *name)
 {
-	const struct verb *verb = argc > 1 ? find_verb(argv[1]) : NULL;
+	const struct verb *verb = name ? find_verb(name) : NULL;
 	char serve[] = "serve", help[] = "--help", *own_help[] = {serve, help, NULL};
 
-	if (argc > 2)
-		return cli_fail_usage("help", "one verb at most is expected");
-	if (argc > 1 && !verb)
-		return unknown_verb(argv[1]);
+	if (name && !verb)
+		return unknown_verb(name);
 	if (verb && !verb->usage)
 		return verb->run(2, own_help);
 	if (verb)
@@ -75,6 +85,24 @@ static int cmd_help(int argc, char **argv)
 	else
 		print_verbs(stdout);
 	return cli_finish_output();
+}
+
+static int cmd_help(int argc, char **argv)
+{
+	static const struct cli_option options[] = {{.name = "help", .letter = 'h'}};
+	struct cli_parser parser;
+	const char *value;
+	int option;
+
+	cli_parser_init(&parser, options, 1, argc, argv);
+	option = cli_parser_next(&parser, &value);
+	if (option == CLI_BAD)
+		return cli_fail_usage("help", parser.error);
+	if (option >= 0)
+		return print_help("help");
+	if (argc - parser.next > 1)
+		return cli_fail_unexpected("help", argv[parser.next + 1]);
+	return print_help(argv[parser.next]);
 }
 
 /* A standard stream that is closed becomes /dev/null, so that no file opened later takes its number. */

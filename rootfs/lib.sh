@@ -16,13 +16,15 @@ need_root() {
 	[ "$(id -u)" -eq 0 ] || fail "images hold files of several owners and device nodes: run as root (or under fakeroot)"
 }
 
-# run COMMAND…: its own message goes on; a full disk is named as what it is.
-run() {
+# run COMMAND…: its own message goes on.
+run() { "$@" || fail_step "'$1' failed (its message is above)"; }
+
+# As fail, but a full disk is named as what it is.
+fail_step() {
 	local free
-	"$@" && return
 	free=$(df -Pm "$stage" | awk 'NR == 2 { print $4 }')
 	[ "${free:-0}" -ge 8 ] || fail "the disk of $stage is full ($free MiB free): make room and run again"
-	fail "'$1' failed (its message is above)"
+	fail "$@"
 }
 
 # make_stage OUTPUT: $stage becomes a private directory beside it, removed at exit.

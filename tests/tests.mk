@@ -47,7 +47,7 @@ check-unit: $(UNIT_CHOSEN)
 # What the suites run, beyond the programs and the unit tests; fragments add to it.
 CHECK_NEEDS += $(ALL) $(UNIT_BINS) kernel images lab-prepare
 .PHONY: check check-built
-## make check      every test: units, machine tests and end to end (in the lab where KVM is not sound)
+## make check      every test: units, machine tests and end to end, in the lab where KVM is not sound (SUITE='clones unit-vmm_elf': only these)
 check: deps
 	@$(MAKE) --no-print-directory -j$$(nproc) check-built
 check-built: $$(CHECK_NEEDS)

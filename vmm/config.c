@@ -102,15 +102,17 @@ static int check_numbers(const struct config *config, char *error)
 {
 	struct {
 		const char *name, *file;
-	} files[10 + CONFIG_DISKS_MAX] = {{"kernel", config->kernel}, {"initrd", config->initrd},
+	} files[10 + 2 * CONFIG_DISKS_MAX] = {{"kernel", config->kernel}, {"initrd", config->initrd},
 		{"serial", config->serial}, {"control", config->control}, {"kvm", config->kvm},
 		{"stats", config->stats_file}, {"net", config->net.tap}, {"restore", config->restore.state},
 		{"restore", config->restore.memory}, {"restore", config->restore.working_set}};
 	unsigned count = 10;
 
-	for (unsigned i = 0; i < config->disk_count; i++, count++) {
+	for (unsigned i = 0; i < config->disk_count; i++) {
 		files[count].name = "disk";
-		files[count].file = config->disks[i].path;
+		files[count++].file = config->disks[i].path;
+		files[count].name = "disk";
+		files[count++].file = config->disks[i].upper;
 	}
 	for (unsigned i = 0; i < count; i++) {
 		int number = files[i].file == NULL ? -ENOENT : config_file_number(files[i].file);

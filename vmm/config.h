@@ -29,6 +29,7 @@ enum {
 	CONFIG_SOCKET_MAX = sizeof(((struct sockaddr_un *)0)->sun_path) - 1,
 	CONFIG_VSOCK_MAX = CONFIG_SOCKET_MAX - 11, /* room for _<port> */
 	CONFIG_TAP_MAX = IFNAMSIZ - 1,
+	CONFIG_UPPER_MAX = 256, /* bytes of an upper file's path, NUL included: each VM has room for all */
 	CONFIG_ERROR_MAX = 512,
 	CONFIG_HELP_MAX = 8192,
 };
@@ -39,8 +40,9 @@ enum config_boot { CONFIG_BOOT_FDT, CONFIG_BOOT_MPTABLE };
 enum config_action { CONFIG_RUN, CONFIG_HELP, CONFIG_VERSION };
 
 struct config_disk {
-	char path[PATH_MAX];	   /* or fd:N */
-	char id[BLK_ID_BYTES + 1]; /* empty: none */
+	char path[PATH_MAX];	      /* or fd:N */
+	char upper[CONFIG_UPPER_MAX]; /* the same; not empty: path is only read, this is written to */
+	char id[BLK_ID_BYTES + 1];    /* empty: none */
 	bool read_only;
 };
 

@@ -77,34 +77,62 @@ static int take_cmdline(
 	return 0;
 }
 
-/* One of ",ro" and ",id=ID"; part is not terminated. */
-static int take_disk_part(struct config_disk *disk, const char *part, size_t length, char *error)
+static int refuse_twice(const struct config_disk *disk, const char *part, char *error)
 {
-	if (length == 2 && memcmp(part, "ro", 2) == 0) {
-		if (disk->read_only)
-			return config_refuse(error,
-				"--disk " CONFIG_SHOWN ": ro is given twice; give it once", disk->path);
-		disk->read_only = true;
-		return 0;
-	}
-	if (length < 3 || memcmp(part, "id=", 3) != 0)
-		return config_refuse(error,
-			"--disk " CONFIG_SHOWN ": \"%.*s\" is not known; write ,ro or ,id=ID or both",
-			disk->path, (int)(length > 96 ? 96 : length), part);
-	part += 3;
-	length -= 3;
+	return config_refuse(
+		error, "--disk " CONFIG_SHOWN ": %s is given twice; give it once", disk->path, part);
+}
+
+static int take_disk_id(struct config_disk *disk, const char *part, size_t length, char *error)
+{
 	if (length == 0)
 		return config_refuse(error,
 			"--disk " CONFIG_SHOWN ": the id is empty; write ,id=ID or leave it out", disk->path);
 	if (disk->id[0] != '\0')
-		return config_refuse(
-			error, "--disk " CONFIG_SHOWN ": id is given twice; give it once", disk->path);
+		return refuse_twice(disk, "id", error);
 	if (length > BLK_ID_BYTES)
 		return config_refuse(error,
 			"--disk " CONFIG_SHOWN ": an id of %zu bytes is too long; give at most %d",
 			disk->path, length, BLK_ID_BYTES);
 	memcpy(disk->id, part, length);
 	return 0;
+}
+
+static int take_disk_upper(const struct config_option *option, struct config_disk *disk, const char *part,
+	size_t length, char *error)
+{
+	if (disk->upper[0] != '\0')
+		return refuse_twice(disk, "cow", error);
+	if (length == 0)
+		return config_refuse(error,
+			"--disk " CONFIG_SHOWN ": ,cow= has no file; write ,cow=PATH or ,cow=fd:N",
+			disk->path);
+	if (length >= sizeof(disk->upper))
+		return config_refuse(error,
+			"--disk: an upper file's path of %zu bytes is too long; give one of at most %zu, or "
+			"fd:N",
+			length, sizeof(disk->upper) - 1);
+	memcpy(disk->upper, part, length);
+	return check_file(option, disk->upper, error);
+}
+
+/* One of ",ro", ",cow=UPPER" and ",id=ID"; part is not terminated. */
+static int take_disk_part(const struct config_option *option, struct config_disk *disk, const char *part,
+	size_t length, char *error)
+{
+	if (length == 2 && memcmp(part, "ro", 2) == 0) {
+		if (disk->read_only)
+			return refuse_twice(disk, "ro", error);
+		disk->read_only = true;
+		return 0;
+	}
+	if (length >= 4 && memcmp(part, "cow=", 4) == 0)
+		return take_disk_upper(option, disk, part + 4, length - 4, error);
+	if (length >= 3 && memcmp(part, "id=", 3) == 0)
+		return take_disk_id(disk, part + 3, length - 3, error);
+	return config_refuse(error,
+		"--disk " CONFIG_SHOWN ": \"%.*s\" is not known; write ,ro or ,cow=FILE, and ,id=ID",
+		disk->path, (int)(length > 96 ? 96 : length), part);
 }
 
 static int take_disk(
@@ -124,9 +152,12 @@ static int take_disk(
 	for (const char *part = value + length; *part != '\0'; part += length) {
 		part++;
 		length = strcspn(part, ",");
-		if (take_disk_part(disk, part, length, error) < 0)
+		if (take_disk_part(option, disk, part, length, error) < 0)
 			return -EINVAL;
 	}
+	if (disk->read_only && disk->upper[0] != '\0')
+		return config_refuse(error,
+			"--disk " CONFIG_SHOWN ": ro and cow do not go together; leave one out", disk->path);
 	config->disk_count++;
 	return check_file(option, disk->path, error);
 }
@@ -365,10 +396,11 @@ const struct config_option config_options[CONFIG_OPTION_COUNT] = {
 		.take = take_cmdline,
 		.text = "added to the kernel's command line, after what the machine needs"},
 	{.name = "disk",
-		.value = "PATH|fd:N[,ro][,id=ID]",
+		.value = "FILE[,ro|,cow=FILE][,id=ID]",
 		.most = CONFIG_DISKS_MAX,
 		.take = take_disk,
-		.text = "a raw disk (vda, vdb, ...), read-only with ro; a path with a comma goes as fd:N"},
+		.text = "a raw disk (vda, ...), read-only with ro; cow's file takes all writes; paths with "
+			"a comma go as fd:N"},
 	{.name = "vsock",
 		.kind = CONFIG_SOCKET,
 		.value = "PATH",

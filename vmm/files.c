@@ -2,6 +2,7 @@
 #include "vmm/files.h"
 #include "common/io.h"
 #include "vmm/config_options.h"
+#include "vmm/cow.h"
 #include "vmm/reason.h"
 #include "vmm/tap.h"
 #include <errno.h>
@@ -28,6 +29,8 @@ static const struct purpose shared_disk_purpose = {
 	"disk", O_RDONLY | O_NONBLOCK, "for reading", "change its mode or owner"};
 static const struct purpose private_disk_purpose = {
 	"disk", O_RDWR | O_NONBLOCK, "for reading and writing", "add ,ro or change its mode or owner"};
+static const struct purpose upper_purpose = {"disk", O_RDWR | O_CREAT | O_NONBLOCK, "for reading and writing",
+	"change its mode or owner, or give another ,cow="};
 static const struct purpose serial_purpose = {
 	"serial", O_WRONLY | O_CREAT | O_APPEND | O_NOCTTY, "for writing", "change its mode or owner"};
 static const struct purpose stats_purpose = {
@@ -109,12 +112,57 @@ static int check_disk(const char *file, int fd, char *error)
 	return 0;
 }
 
-static int open_disk(const struct config_disk *disk, int *fd, char *error)
+static const char *upper_refusal(int r)
 {
-	int r = open_file(
-		disk->read_only ? &shared_disk_purpose : &private_disk_purpose, disk->path, fd, error);
+	switch (r) {
+	case -ENOTBLK:
+		return "is no regular file; give a file";
+	case -EACCES:
+		return "is open for appending only; have the parent process open it for reading and writing";
+	case -EFBIG:
+		return "would be larger than a file may be; give a smaller disk";
+	case -EMEDIUMTYPE:
+		return "is not the upper file of a disk; give an empty or a new one";
+	case -ESTALE:
+		return "belongs to another lower file, or to this one before it was changed; give the one it "
+		       "was "
+		       "made over";
+	case -EBADMSG:
+		return "is damaged or was cut; give a copy or a new one";
+	case -EBUSY:
+		return "is in use by another VM or disk; give each its own";
+	default:
+		return NULL;
+	}
+}
 
-	return r < 0 ? r : check_disk(disk->path, *fd, error);
+static int check_upper(const struct config_disk *disk, int lower, int upper, char *error)
+{
+	int r = cow_check(lower, upper);
+	const char *refusal = upper_refusal(r);
+
+	if (r == 0)
+		return 0;
+	if (refusal)
+		return reason_set(error, FILES_ERROR_MAX, r,
+			"--disk " CONFIG_SHOWN ",cow=" CONFIG_SHOWN ": it %s", disk->path, disk->upper,
+			refusal);
+	return reason_set(error, FILES_ERROR_MAX, r,
+		"--disk " CONFIG_SHOWN ",cow=" CONFIG_SHOWN " cannot be used (%s); give other files",
+		disk->path, disk->upper, strerror(-r));
+}
+
+static int open_disk(const struct config_disk *disk, int *fd, int *upper, char *error)
+{
+	bool cow = disk->upper[0] != '\0';
+	int r = open_file(
+		disk->read_only || cow ? &shared_disk_purpose : &private_disk_purpose, disk->path, fd, error);
+
+	if (r == 0)
+		r = check_disk(disk->path, *fd, error);
+	if (r == 0 && cow)
+		r = open_file(&upper_purpose, disk->upper, upper, error);
+	return r == 0 && cow ? check_upper(disk, *fd, *upper, error) : r;
 }
 
 /* TUNSETIFF's refusals; user: who would own the tap. */
@@ -252,7 +300,7 @@ struct given {
 	struct stat status;
 };
 
-enum { GIVEN_MAX = 7 + CONFIG_DISKS_MAX };
+enum { GIVEN_MAX = 7 + 2 * CONFIG_DISKS_MAX };
 
 static bool is_same(const struct stat *a, const struct stat *b)
 {
@@ -291,9 +339,15 @@ static unsigned list_given(const struct config *config, const struct files *file
 	};
 	unsigned count = 0;
 
-	for (unsigned i = 0; i < config->disk_count; i++)
-		given[count++] = (struct given){
-			"disk", config->disks[i].path, files->disks[i], !config->disks[i].read_only, {0}};
+	for (unsigned i = 0; i < config->disk_count; i++) {
+		const struct config_disk *disk = &config->disks[i];
+		bool cow = files->uppers[i] >= 0;
+
+		given[count++] =
+			(struct given){"disk", disk->path, files->disks[i], !disk->read_only && !cow, {0}};
+		if (cow)
+			given[count++] = (struct given){"disk", disk->upper, files->uppers[i], true, {0}};
+	}
 	for (unsigned i = 0; i < sizeof(others) / sizeof(others[0]); i++)
 		if (others[i].fd >= 0)
 			given[count++] = others[i];
@@ -332,7 +386,7 @@ int files_open(const struct config *config, struct files *files, char *error)
 	forget_all(files);
 	r = open_guest(config, files, error);
 	for (unsigned i = 0; r == 0 && i < config->disk_count; i++)
-		r = open_disk(&config->disks[i], &files->disks[i], error);
+		r = open_disk(&config->disks[i], &files->disks[i], &files->uppers[i], error);
 	if (r == 0 && config->net.tap[0] != '\0')
 		r = open_tap(config->net.tap, &files->tap, error);
 	if (r == 0)
@@ -372,8 +426,10 @@ void files_close(struct files *files)
 	close_file(&files->restore_state);
 	close_file(&files->restore_memory);
 	close_file(&files->working_set);
-	for (unsigned i = 0; i < CONFIG_DISKS_MAX; i++)
+	for (unsigned i = 0; i < CONFIG_DISKS_MAX; i++) {
 		close_file(&files->disks[i]);
+		close_file(&files->uppers[i]);
+	}
 	close_file(&files->tap);
 	close_file(&files->serial_in);
 	close_file(&files->serial_out);

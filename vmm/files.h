@@ -15,17 +15,19 @@ struct files {
 	int kernel;
 	int initrd;
 	int restore_state, restore_memory, working_set;
-	int disks[CONFIG_DISKS_MAX]; /* writable unless read_only */
-	int tap;		     /* set up as tap_open does */
-	int serial_in, serial_out;   /* "-": 0 and 1; a file: output only */
-	int stats;		     /* without a file: 2 */
+	int disks[CONFIG_DISKS_MAX]; /* writable unless read_only or with an upper */
+	int uppers[CONFIG_DISKS_MAX];
+	int tap;		   /* set up as tap_open does */
+	int serial_in, serial_out; /* "-": 0 and 1; a file: output only */
+	int stats;		   /* without a file: 2 */
 };
 
 /*
  * Opens in the order of the struct. 0, or -errno with a sentence in error (FILES_ERROR_MAX bytes) that names
  * option, file, cause and mend; nothing is left open then. A disk is a regular file or a block device, not
- * empty, and a multiple of BLK_SECTOR; what kernel and initrd are is checked by those that load them. A
- * serial file is appended to; it and a stats file are made with mode 0600. -ENOTUNIQ: two are the same file
+ * empty, and a multiple of BLK_SECTOR; an upper is one of its lower, or empty (cow_check). What kernel and
+ * initrd are is checked by those that load them. A serial file is appended to; it, an upper and a stats file
+ * are made with mode 0600. -ENOTUNIQ: two are the same file
  * (or block device), by whatever name, and one of them would be written to: a writable disk, serial or stats;
  * that is wrong usage, and nothing of it has been changed. Only serial and stats may share what the parent
  * opened.

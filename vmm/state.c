@@ -20,6 +20,12 @@ void state_put_bytes(struct state_writer *writer, const void *data, size_t lengt
 	writer->length += length;
 }
 
+void state_fail(struct state_writer *writer, int error)
+{
+	if (!writer->error)
+		writer->error = error;
+}
+
 void state_put_u8(struct state_writer *writer, uint8_t value)
 {
 	state_put_bytes(writer, &value, sizeof(value));
@@ -48,6 +54,11 @@ void state_put_bool(struct state_writer *writer, bool value)
 void state_reader_init(struct state_reader *reader, const void *data, size_t length)
 {
 	*reader = (struct state_reader){.data = data, .length = length};
+}
+
+bool state_reader_is_empty(const struct state_reader *reader)
+{
+	return reader->offset == reader->length;
 }
 
 void state_refuse(struct state_reader *reader)

@@ -16,7 +16,7 @@
 struct state_writer {
 	uint8_t *data; /* the caller's */
 	size_t capacity, length;
-	int error; /* 0, -ENOSPC */
+	int error; /* 0, -ENOSPC, or state_fail's */
 };
 
 struct state_reader {
@@ -32,6 +32,8 @@ void state_put_u32(struct state_writer *writer, uint32_t value);
 void state_put_u64(struct state_writer *writer, uint64_t value);
 void state_put_bool(struct state_writer *writer, bool value);
 void state_put_bytes(struct state_writer *writer, const void *data, size_t length);
+/* For what could not be brought into a state that can be saved: error is a -errno. */
+void state_fail(struct state_writer *writer, int error);
 
 void state_reader_init(struct state_reader *reader, const void *data, size_t length);
 uint8_t state_get_u8(struct state_reader *reader);
@@ -43,6 +45,8 @@ bool state_get_bool(struct state_reader *reader);
 void state_get_bytes(struct state_reader *reader, void *data, size_t length);
 /* A number that must be at most `most`; a larger one is an error and gives 0. */
 uint32_t state_get_count(struct state_reader *reader, uint32_t most);
+/* Nothing is left to get. */
+bool state_reader_is_empty(const struct state_reader *reader);
 /* For a value that was got and that its taker cannot bear. */
 void state_refuse(struct state_reader *reader);
 /* 0 when all was got and borne, -EBADMSG: too few bytes, bytes left over, or a value refused. */

@@ -4,6 +4,7 @@
  * windows and pins.
  */
 #include "common/log.h"
+#include "vmm/cow.h"
 #include "vmm/mptable_x86_64.h"
 #include "vmm/tap.h"
 #include "vmm/virtio/balloon.h"
@@ -24,10 +25,13 @@ static int create_disk(struct vm *vm, unsigned index, struct virtio_device **out
 	const struct config_disk *disk = &vm->config->disks[index];
 	struct blk_config config = {
 		.fd = vm->files->disks[index], .read_only = disk->read_only, .id = disk->id};
-	int r;
+	int upper = vm->files->uppers[index], r = 0;
 
-	vm->files->disks[index] = -1;
-	r = blk_create(&config, out);
+	vm->files->disks[index] = vm->files->uppers[index] = -1;
+	if (upper >= 0)
+		r = cow_create(config.fd, upper, &config.disk);
+	if (r == 0)
+		r = blk_create(&config, out);
 	if (r < 0)
 		log_error("--disk %s cannot be used: %s; give another file", disk->path, strerror(-r));
 	return r;

@@ -325,6 +325,22 @@ static int explain_disk(
 	return -EINVAL;
 }
 
+/* What the device refused is the disk, not the record: true, and said. Disks come first. */
+static bool explain_content(const struct vm *vm, unsigned number, const struct state_reader *reader)
+{
+	bool cow = vm->config->disks[number].upper[0] != '\0';
+
+	if (cow)
+		log_error("--restore: disk %u has not the content that it had; give its lower file, and with "
+			  ",cow= "
+			  "its upper as it was then or a copy of that",
+			number);
+	else if (reader->error == 0)
+		log_error(
+			"--restore: disk %u had an upper file; give that or a copy of it with ,cow=", number);
+	return cow || reader->error == 0;
+}
+
 static int explain_vsock(const struct vm_device_identity *was)
 {
 	uint64_t cid;
@@ -365,7 +381,8 @@ static int check_device(const struct vm *vm, unsigned i, const struct vm_device_
 	}
 	if (is.id == VIRTIO_ID_VSOCK && same && !same_config(was, &is))
 		return explain_vsock(was);
-	if (same && (is.own_state || same_config(was, &is)))
+	/* A disk's own state is of its content; its configuration must be the same. */
+	if (same && ((is.own_state && is.id != VIRTIO_ID_BLOCK) || same_config(was, &is)))
 		return is.id == VIRTIO_ID_NET ? check_mac(vm, was) : 0;
 	if (is.id == VIRTIO_ID_BLOCK && was->config_length == is.config_length)
 		return explain_disk(i, was, &is); /* disks come first */
@@ -385,6 +402,8 @@ static int restore_device(struct vm *vm, unsigned i)
 	if (r < 0)
 		return r;
 	virtio_mmio_load(vm->devices[i].mmio, reader);
+	if (state_reader_finish(reader) < 0 && was.id == VIRTIO_ID_BLOCK && explain_content(vm, i, reader))
+		return -EBADMSG;
 	if (state_reader_finish(reader) < 0) {
 		log_error(
 			"--restore %s: what it says of %s (device %u) is not possible; take another snapshot",

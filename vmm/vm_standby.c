@@ -136,19 +136,23 @@ static int check_order(const struct vm_standby *standby)
 {
 	const struct vmm_message *order = &standby->order;
 	unsigned others = 2 + (order->arg1 & VMM_RESTORE_WORKING_SET ? 1 : 0);
-	unsigned disks = standby->count - others;
+	unsigned disks = standby->count - others, uppers = (unsigned)__builtin_popcountll(order->arg3);
 
 	if (order->arg0 < STANDBY_CID_MIN || order->arg0 >= UINT32_MAX ||
-		(order->arg1 & ~(uint64_t)VMM_RESTORE_WORKING_SET) != 0 || order->arg3 != 0)
+		(order->arg1 & ~(uint64_t)VMM_RESTORE_WORKING_SET) != 0)
 		return -EINVAL;
-	if (standby->count < others || disks > VMM_RESTORE_DISKS_MAX || order->arg2 >> disks != 0)
+	if (standby->count < others || disks > VMM_RESTORE_DISKS_MAX || uppers > disks)
+		return -EINVAL;
+	disks -= uppers;
+	if (order->arg2 >> disks != 0 || order->arg3 >> disks != 0 || (order->arg2 & order->arg3) != 0)
 		return -EINVAL;
 	return 0;
 }
 
-static void name_fd(char path[PATH_MAX], int fd)
+/* Room for size bytes, which are enough for any. */
+static void name_fd(char *path, size_t size, int fd)
 {
-	snprintf(path, PATH_MAX, "fd:%d", fd);
+	snprintf(path, size, "fd:%d", fd);
 }
 
 /* As if they had been on the command line. */
@@ -157,13 +161,15 @@ static void complete_config(const struct vm_standby *standby, struct config *con
 	const struct vmm_message *order = &standby->order;
 	unsigned next = 0;
 
-	name_fd(config->restore.state, standby->fds[next++]);
-	name_fd(config->restore.memory, standby->fds[next++]);
+	name_fd(config->restore.state, PATH_MAX, standby->fds[next++]);
+	name_fd(config->restore.memory, PATH_MAX, standby->fds[next++]);
 	if (order->arg1 & VMM_RESTORE_WORKING_SET)
-		name_fd(config->restore.working_set, standby->fds[next++]);
+		name_fd(config->restore.working_set, PATH_MAX, standby->fds[next++]);
 	for (unsigned i = 0; next < standby->count; i++) {
 		config->disks[i] = (struct config_disk){.read_only = order->arg2 >> i & 1};
-		name_fd(config->disks[i].path, standby->fds[next++]);
+		name_fd(config->disks[i].path, PATH_MAX, standby->fds[next++]);
+		if (order->arg3 >> i & 1)
+			name_fd(config->disks[i].upper, CONFIG_UPPER_MAX, standby->fds[next++]);
 		config->disk_count = i + 1;
 	}
 	config->vsock_cid = (uint32_t)order->arg0;
@@ -174,8 +180,11 @@ void vm_standby_name_files(struct config *config)
 	snprintf(config->restore.state, PATH_MAX, "(state)");
 	snprintf(config->restore.memory, PATH_MAX, "(memory)");
 	snprintf(config->restore.working_set, PATH_MAX, "(working set)");
-	for (unsigned i = 0; i < config->disk_count; i++)
+	for (unsigned i = 0; i < config->disk_count; i++) {
 		snprintf(config->disks[i].path, PATH_MAX, "(disk %u)", i);
+		if (config->disks[i].upper[0] != '\0')
+			snprintf(config->disks[i].upper, CONFIG_UPPER_MAX, "(upper %u)", i);
+	}
 }
 
 void vm_answer(struct vm *vm, int status)

@@ -2,42 +2,43 @@
 #include "host-ctl/api/api.h"
 #include "common/version.h"
 #include "host-ctl/api/api_keyed.h"
+#include "host-ctl/http/http_body.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 static const struct api_route routes[] = {
-	{"POST", "/v1/run", api_run_create, false},
-	{"GET", "/v1/pool", api_pool_get, true},
-	{"PUT", "/v1/pool", api_pool_put, false},
-	{"GET", "/v1/pools", api_pools_get, false},
-	{"POST", "/v1/templates", api_templates_post, false},
-	{"GET", "/v1/templates", api_templates_get, false},
-	{"GET", "/v1/templates/", api_template_get, false},
-	{"DELETE", "/v1/templates/", api_template_delete, false},
-	{"POST", "/v1/sandboxes", api_sandboxes_post, true},
-	{"GET", "/v1/sandboxes", api_sandboxes_get, true},
-	{"GET", "/v1/sandboxes/*", api_sandbox_get, false},
-	{"DELETE", "/v1/sandboxes/*", api_sandbox_delete, true},
-	{"POST", "/v1/sandboxes/*/pause", api_sandbox_pause, true},
-	{"POST", "/v1/sandboxes/*/resume", api_sandbox_resume, true},
-	{"POST", "/v1/sandboxes/*/stop", api_sandbox_stop, true},
-	{"POST", "/v1/sandboxes/*/start", api_sandbox_start, true},
-	{"POST", "/v1/sandboxes/*/run", api_sandbox_run, false},
-	{"POST", "/v1/sandboxes/*/commands", api_commands_post, false},
-	{"GET", "/v1/sandboxes/*/commands", api_commands_get, false},
-	{"GET", "/v1/sandboxes/*/commands/*", api_command_get, false},
-	{"DELETE", "/v1/sandboxes/*/commands/*", api_command_delete, false},
-	{"POST", "/v1/sandboxes/*/commands/*/token", api_command_token, false},
-	{"POST", "/v1/sandboxes/*/commands/*/attach", api_command_attach, false},
-	{"POST", "/v1/sandboxes/*/commands/*/kill", api_command_kill, false},
-	{"POST", "/v1/sandboxes/*/commands/*/signal", api_command_signal, false},
-	{"POST", "/v1/sandboxes/*/commands/*/stdin", api_command_stdin, false},
-	{"GET", "/v1/sandboxes/*/commands/*/output", api_command_output, true},
-	{"GET", "/v1/operations/*", api_operation_get, true},
-	{"GET", "/v1/events", api_events_get, true},
-	{"GET", "/v1/healthz", api_healthz_get, false},
-	{"GET", "/metrics", api_metrics_get, false},
+	{"POST", "/v1/run", api_run_create, API_BODY},
+	{"GET", "/v1/pool", api_pool_get, API_QUERY},
+	{"PUT", "/v1/pool", api_pool_put, API_BODY},
+	{"GET", "/v1/pools", api_pools_get, 0},
+	{"POST", "/v1/templates", api_templates_post, API_BODY},
+	{"GET", "/v1/templates", api_templates_get, 0},
+	{"GET", "/v1/templates/*", api_template_get, 0},
+	{"DELETE", "/v1/templates/*", api_template_delete, 0},
+	{"POST", "/v1/sandboxes", api_sandboxes_post, API_QUERY | API_BODY},
+	{"GET", "/v1/sandboxes", api_sandboxes_get, API_QUERY},
+	{"GET", "/v1/sandboxes/*", api_sandbox_get, 0},
+	{"DELETE", "/v1/sandboxes/*", api_sandbox_delete, API_QUERY},
+	{"POST", "/v1/sandboxes/*/pause", api_sandbox_pause, API_QUERY},
+	{"POST", "/v1/sandboxes/*/resume", api_sandbox_resume, API_QUERY},
+	{"POST", "/v1/sandboxes/*/stop", api_sandbox_stop, API_QUERY | API_BODY},
+	{"POST", "/v1/sandboxes/*/start", api_sandbox_start, API_QUERY},
+	{"POST", "/v1/sandboxes/*/run", api_sandbox_run, API_BODY},
+	{"POST", "/v1/sandboxes/*/commands", api_commands_post, API_BODY},
+	{"GET", "/v1/sandboxes/*/commands", api_commands_get, 0},
+	{"GET", "/v1/sandboxes/*/commands/*", api_command_get, 0},
+	{"DELETE", "/v1/sandboxes/*/commands/*", api_command_delete, 0},
+	{"POST", "/v1/sandboxes/*/commands/*/token", api_command_token, 0},
+	{"POST", "/v1/sandboxes/*/commands/*/attach", api_command_attach, API_BODY},
+	{"POST", "/v1/sandboxes/*/commands/*/kill", api_command_kill, 0},
+	{"POST", "/v1/sandboxes/*/commands/*/signal", api_command_signal, API_BODY},
+	{"POST", "/v1/sandboxes/*/commands/*/stdin", api_command_stdin, API_BODY},
+	{"GET", "/v1/sandboxes/*/commands/*/output", api_command_output, API_QUERY},
+	{"GET", "/v1/operations/*", api_operation_get, API_QUERY},
+	{"GET", "/v1/events", api_events_get, API_QUERY},
+	{"GET", "/v1/healthz", api_healthz_get, 0},
+	{"GET", "/metrics", api_metrics_get, 0},
 };
 
 const struct api_route *api_route_at(size_t number)
@@ -60,7 +61,7 @@ static bool matches(const struct api_route *route, const char *path)
 		wanted++;
 		path++;
 	}
-	return wanted[-1] == '/' ? *path != '\0' : *path == '\0';
+	return *path == '\0';
 }
 
 void api_path_part(const struct http_request *request, unsigned int number, char *text, size_t size)
@@ -95,7 +96,25 @@ static int check_query(const struct api_route *route, const struct http_request 
 {
 	static const char *const none[] = {NULL};
 
-	return route->has_query ? 0 : http_check_query(request, none, error);
+	return route->takes & API_QUERY ? 0 : http_check_query(request, none, error);
+}
+
+/* A POST that takes no body may have one of no fields. */
+static int check_body(const struct api_route *route, const struct http_request *request, struct error *error)
+{
+	static const char *const none[] = {NULL};
+	json_t *body;
+	int status;
+
+	if (route->takes & API_BODY || !request->body_length)
+		return 0;
+	if (strcmp(route->method, "POST") != 0)
+		return error_set(error, ERROR_INVALID, "%.16s %.128s takes no body: send none",
+			request->method, request->path);
+	body = http_body_parse(request, none, error);
+	status = body ? 0 : -1;
+	json_decref(body);
+	return status;
 }
 
 /* HEAD is for whatever GET is for (RFC 9110, 9.3.2). */
@@ -143,8 +162,11 @@ static int check(void *context, struct http_request *request, struct error *erro
 static void handle(void *context, struct http_request *request)
 {
 	const struct api_route *route = request->route;
+	struct error error;
 
-	if (is_keyed(request))
+	if (check_body(route, request, &error))
+		http_reply_error(request, &error);
+	else if (is_keyed(request))
 		api_keyed_handle(context, request, route->handle);
 	else
 		route->handle(context, request);

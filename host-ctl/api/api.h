@@ -30,14 +30,21 @@ struct api {
 	struct error journal_error;    /* ...for this reason */
 	struct api_keyed *keyed;       /* requests with an Idempotency-Key that are under way */
 	unsigned int keyed_count;
-	uint64_t key_grace_ms; /* that they go on without a client */
+	uint64_t key_grace_ms;	     /* that they go on without a client */
+	const char *state_directory; /* where the images are */
 };
 
-/* A path that ends with '/' stands for all that is below it; '*' for one part that is not empty. */
+/* What a route takes; anything else of that is refused. */
+enum api_takes {
+	API_QUERY = 1 << 0, /* parameters, which its handler checks */
+	API_BODY = 1 << 1,  /* and so of a body */
+};
+
+/* path: '*' stands for one part that is not empty. */
 struct api_route {
 	const char *method, *path;
 	void (*handle)(struct api *api, struct http_request *request);
-	bool has_query; /* parameters, which its handler checks; else any is refused */
+	unsigned int takes; /* of enum api_takes */
 };
 
 /* One of the table, in its order; NULL: there are not so many. */

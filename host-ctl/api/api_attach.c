@@ -305,6 +305,7 @@ static int parse_attach(
 	if (body && !token)
 		status = error_set(error, ERROR_INVALID, "token is missing, or no string");
 	if (!status && (check_token(api, attached->command, token, error) ||
+			       api_check_fetched(attached->command, error) ||
 			       parse_offset(attached, body, "stdout_offset", 0, error) ||
 			       parse_offset(attached, body, "stderr_offset", 1, error)))
 		status = -1;
@@ -345,7 +346,7 @@ void api_command_attach(struct api *api, struct http_request *request)
 
 struct plain {
 	struct http_request *request;
-	struct command *command;
+	struct command *command; /* held, so that all of its output is there for the answer */
 	struct command_reader reader;
 };
 
@@ -376,12 +377,18 @@ static void ignore(void *context)
 	(void)context;
 }
 
+static void finish_plain(struct plain *plain)
+{
+	command_drop(plain->command);
+	free(plain);
+}
+
 static void plain_ended(void *context)
 {
 	struct plain *plain = context;
 
 	reply_result(plain->request, plain->command);
-	free(plain);
+	finish_plain(plain);
 }
 
 static void plain_replaced(void *context)
@@ -391,7 +398,7 @@ static void plain_replaced(void *context)
 
 	error_set(&error, ERROR_CONFLICT, "another client attached to command %s", plain->command->id);
 	refuse(plain->request, &error);
-	free(plain);
+	finish_plain(plain);
 }
 
 static const struct command_reader_events plain_events = {.frame = ignore_frame,
@@ -406,7 +413,7 @@ static void plain_left(void *context)
 	struct plain *plain = context;
 
 	command_detach(plain->command, &plain->reader);
-	free(plain);
+	finish_plain(plain);
 }
 
 static void wait_plain(struct http_request *request, struct command *command)
@@ -428,6 +435,7 @@ static void wait_plain(struct http_request *request, struct command *command)
 		.reader = {.events = &plain_events, .context = plain}};
 	request->left = plain_left;
 	request->left_context = plain;
+	command_hold(command);
 	command_attach(command, &plain->reader);
 }
 

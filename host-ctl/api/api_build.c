@@ -8,9 +8,11 @@
  * A client that leaves ends its build. One that does not read holds up its own build's command, which is
  * bounded by that command's time-out.
  */
+#include "common/io.h"
 #include "common/parse.h"
 #include "host-ctl/api/api_stream.h"
 #include "host-ctl/http/http_body.h"
+#include "host-ctl/image/image_store.h"
 #include "host-ctl/run/run_output.h"
 #include "host-ctl/support/text.h"
 
@@ -31,6 +33,8 @@ struct build {
 	bool upgraded;
 	struct api_stream stream;
 	json_t *body; /* the strings of the order are in it */
+	int image;    /* -1, or what keeps an image of the store from being removed until the build is done */
+	char image_path[PATH_MAX];
 	const char *commands[TEMPLATE_COMMANDS_MAX];
 	unsigned int count;
 	struct run_output output[2]; /* stdout, stderr; of the plain form */
@@ -88,17 +92,27 @@ static int get_memory(json_t *body, uint64_t *bytes, struct error *error)
 		error, ERROR_INVALID, "mem is not a size from 32M to 511G in whole MiB, as a string");
 }
 
-static int get_image(json_t *body, const char **image, struct error *error)
+/* An image by its name or id. */
+static int hold_image(struct build *build, const char *text, const char **image, struct error *error)
 {
-	json_t *value = json_object_get(body, "image");
+	build->image = image_store_hold(build->api->state_directory, text, build->image_path, error);
+	*image = build->image_path;
+	return build->image < 0 ? -1 : 0;
+}
 
-	*image = json_string_value(value);
-	if (value && (!*image || (*image)[0] != '/'))
-		return error_set(error, ERROR_INVALID, "image is not an absolute path");
+static int get_image(struct build *build, const char **image, struct error *error)
+{
+	json_t *value = json_object_get(build->body, "image");
+	const char *text = json_string_value(value);
+
+	*image = text;
+	if (value && (!text || !text[0]))
+		return error_set(error, ERROR_INVALID,
+			"image is not an absolute path, nor the name or id of an image");
 	if (json_string_length(value) >= PATH_MAX)
 		return error_set(error, ERROR_INVALID, "image is a path of %zu bytes, the limit is %d",
 			json_string_length(value), PATH_MAX - 1);
-	return 0;
+	return text && text[0] != '/' ? hold_image(build, text, image, error) : 0;
 }
 
 static int get_order(struct build *build, struct templates_request *order, struct error *error)
@@ -107,7 +121,7 @@ static int get_order(struct build *build, struct templates_request *order, struc
 
 	build->body = http_body_parse(build->request, fields, error);
 	if (!build->body || template_name_read(build->body, "name", &order->name, error) ||
-		get_image(build->body, &order->image, error) ||
+		get_image(build, &order->image, error) ||
 		get_memory(build->body, &order->memory_bytes, error) ||
 		(json_object_get(build->body, "cpus") &&
 			http_body_number(build->body, "cpus", 1, TEMPLATE_CPUS_MAX, &order->cpus, error)) ||
@@ -124,6 +138,7 @@ static void destroy(struct build *build)
 	run_output_finish(&build->output[0]);
 	run_output_finish(&build->output[1]);
 	json_decref(build->body);
+	fd_close(&build->image);
 	free(build);
 }
 
@@ -292,7 +307,7 @@ void api_templates_post(struct api *api, struct http_request *request)
 		http_reply_error(request, &error);
 		return;
 	}
-	*build = (struct build){.api = api, .request = request};
+	*build = (struct build){.api = api, .request = request, .image = -1};
 	if (get_order(build, &order, &error) || templates_build(api->templates, &order, &error)) {
 		destroy(build);
 		http_reply_error(request, &error);

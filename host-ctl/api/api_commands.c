@@ -30,6 +30,15 @@ struct command *api_find_command(struct api *api, const struct http_request *req
 	return commands_find(sandbox, id, error);
 }
 
+int api_check_fetched(const struct command *command, struct error *error)
+{
+	if (!command->fetches)
+		return 0;
+	return error_set(error, ERROR_NOT_READY,
+		"the output of command %s is still in its guest: try again when its sandbox is ready",
+		command->id);
+}
+
 struct command *api_create_command(
 	struct api *api, const struct http_request *request, const char *on_detach, struct error *error)
 {
@@ -38,7 +47,7 @@ struct command *api_create_command(
 	enum sandbox_state next;
 	json_t *body;
 
-	if (!sandbox || sandbox_state_apply(sandbox->state, SANDBOX_EXEC, sandbox->id, &next, error))
+	if (!sandbox || sandbox_check(sandbox, SANDBOX_EXEC, &next, error))
 		return NULL;
 	body = run_request_load(request->body, request->body_length, RUN_COMMAND, error);
 	if (body && !json_object_get(body, "on_detach") &&
@@ -157,6 +166,12 @@ void api_command_token(struct api *api, struct http_request *request)
 
 /* --- what a command is told --- */
 
+static int refuse_input(const struct command *command, struct error *error)
+{
+	return error_set(error, ERROR_CONFLICT, "command %s is %s: it does not run", command->id,
+		command_state_name(command));
+}
+
 /* 0, or -1 with *error set. */
 static int tell(struct command *command, const struct frame *frame, struct error *error)
 {
@@ -164,8 +179,7 @@ static int tell(struct command *command, const struct frame *frame, struct error
 	int status = command_input(command, frame, &why);
 
 	if (status == -ENOTCONN)
-		return error_set(error, ERROR_CONFLICT, "command %s is %s: it does not run", command->id,
-			command_state_name(command));
+		return refuse_input(command, error);
 	if (status == -EAGAIN)
 		return error_set(error, ERROR_EXHAUSTED, "command %s takes nothing at present", command->id);
 	return status ? error_set(error, ERROR_INVALID, "%s", why) : 0;
@@ -242,7 +256,7 @@ static uint8_t *take_data(const json_t *body, size_t *length, struct error *erro
 	return NULL;
 }
 
-/* data, then the end of stdin when eof is true. */
+/* data, then the end of stdin when eof is true. To be told nothing, too, is only for what runs. */
 static int send_input(struct command *command, const json_t *body, struct error *error)
 {
 	const json_t *eof = json_object_get(body, "eof");
@@ -259,7 +273,9 @@ static int send_input(struct command *command, const json_t *body, struct error 
 		return -1;
 	frame.payload = bytes;
 	frame.length = (uint32_t)length;
-	if (length)
+	if (command->state == COMMAND_CREATED || command->state == COMMAND_ENDED)
+		status = refuse_input(command, error);
+	if (!status && length)
 		status = tell(command, &frame, error);
 	if (!status && json_is_true(eof))
 		status = tell(command, &end, error);

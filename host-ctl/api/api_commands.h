@@ -14,4 +14,7 @@ struct command *api_find_command(struct api *api, const struct http_request *req
 struct command *api_create_command(
 	struct api *api, const struct http_request *request, const char *on_detach, struct error *error);
 
+/* 0; or -1 with *error set, ERROR_NOT_READY: its output is still to be fetched from its guest. */
+int api_check_fetched(const struct command *command, struct error *error);
+
 #endif

@@ -312,12 +312,24 @@ static struct api_keyed *find(const struct api *api, const char *key)
 	return keyed;
 }
 
+/* The query of a request, as it is read. */
+struct query {
+	json_t *object; /* of strings */
+	struct error *error;
+	int status;
+};
+
+/* What is not UTF-8 is none. */
 static bool take_parameter(void *context, const char *name, const char *value)
 {
-	/* As a handler finds it: the first of a name. What is not UTF-8 is none. */
-	if (!json_object_get(context, name))
-		json_object_set_new(context, name, json_string(value ? value : ""));
-	return true;
+	struct query *query = context;
+
+	if (json_object_get(query->object, name))
+		query->status =
+			error_set(query->error, ERROR_INVALID, "the parameter %.64s is there twice", name);
+	else
+		json_object_set_new(query->object, name, json_string(value ? value : ""));
+	return query->status == 0;
 }
 
 /* "POST /path", and what is asked for with it, whatever its order. NULL without memory. */
@@ -435,16 +447,16 @@ static int join_or_start(struct api *api, struct http_request *request, json_t *
 void api_keyed_handle(struct api *api, struct http_request *request,
 	void (*handle)(struct api *api, struct http_request *request))
 {
-	json_t *query;
 	struct error error;
+	struct query query = {.error = &error};
 
 	if (!api->journal) {
 		http_reply_error(request, &api->journal_error);
 		return;
 	}
-	query = json_object();
-	http_each_query(request, take_parameter, query);
-	if (join_or_start(api, request, query, handle, &error))
+	query.object = json_object();
+	http_each_query(request, take_parameter, &query);
+	if (query.status || join_or_start(api, request, query.object, handle, &error))
 		http_reply_error(request, &error);
-	json_decref(query);
+	json_decref(query.object);
 }

@@ -74,6 +74,8 @@ static json_t *read_output(const struct command *command, const struct wanted *w
 	const char *key = "data";
 	json_t *data;
 
+	if (api_check_fetched(command, error))
+		return NULL;
 	/* Until the guest has sent again what it holds, it is not known how much there is. */
 	if (command->returns && command->state != COMMAND_ENDED && (!command->started || length == -EINVAL)) {
 		error_set(error, ERROR_NOT_READY, "command %s is being taken back: try again", command->id);
@@ -114,6 +116,8 @@ static void reply(struct http_request *request, const struct command *command, c
 
 static bool is_waited_for(const struct command *command, const struct wanted *wanted)
 {
+	if (wanted->wait && command->fetches)
+		return true;
 	return wanted->wait && command->state != COMMAND_ENDED && (!command->returns || command->started) &&
 	       wanted->offset == command->output[wanted->is_stderr].total;
 }

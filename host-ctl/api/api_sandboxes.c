@@ -192,21 +192,40 @@ struct query {
 	int status;
 };
 
-static bool take_parameter(void *context, const char *name, const char *value)
+/* The key of a parameter metadata.KEY, or NULL. */
+static const char *metadata_key(const char *name)
 {
 	static const char metadata[] = "metadata.";
+
+	return strncmp(name, metadata, sizeof metadata - 1) != 0 ? NULL : name + sizeof metadata - 1;
+}
+
+static bool is_twice(const struct query *query, const char *name)
+{
+	const char *key = metadata_key(name);
+
+	return key ? json_object_get(query->metadata, key) != NULL
+		   : (!strcmp(name, "state") && query->filter.state >= 0) ||
+			       (!strcmp(name, "template") && query->filter.template);
+}
+
+static bool take_parameter(void *context, const char *name, const char *value)
+{
 	struct query *query = context;
 
 	value = value ? value : "";
-	if (!strcmp(name, "state")) {
+	if (is_twice(query, name)) {
+		query->status =
+			error_set(query->error, ERROR_INVALID, "the parameter %.64s is there twice", name);
+	} else if (!strcmp(name, "state")) {
 		query->filter.state = sandbox_state_of_name(value);
 		if (query->filter.state < 0)
 			query->status = error_set(query->error, ERROR_INVALID,
 				"state is not that of a sandbox: \"%.32s\"", value);
 	} else if (!strcmp(name, "template")) {
 		query->filter.template = value;
-	} else if (!strncmp(name, metadata, sizeof metadata - 1)) {
-		if (json_object_set_new(query->metadata, name + sizeof metadata - 1, json_string(value)))
+	} else if (metadata_key(name)) {
+		if (json_object_set_new(query->metadata, metadata_key(name), json_string(value)))
 			query->status = error_set(
 				query->error, ERROR_INVALID, "%.64s is not UTF-8, or no memory", name);
 	} else {
@@ -293,7 +312,7 @@ static int check_stop(const struct sandbox *sandbox, bool discard, struct error 
 {
 	enum sandbox_state next;
 
-	if (sandbox_state_apply(sandbox->state, SANDBOX_STOP, sandbox->id, &next, error))
+	if (sandbox_check(sandbox, SANDBOX_STOP, &next, error))
 		return -1;
 	if (discard || next == sandbox->state)
 		return 0;

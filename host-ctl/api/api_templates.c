@@ -5,11 +5,7 @@
 
 #include <string.h>
 
-/* The one in the path. */
-static const char *name_of(const struct http_request *request)
-{
-	return request->path + strlen("/v1/templates/");
-}
+enum { PART_MAX = 80 };
 
 /* No body and no error: there was no memory for the body. */
 static void reply(struct http_request *request, json_t *body, const struct error *error)
@@ -31,17 +27,19 @@ void api_templates_get(struct api *api, struct http_request *request)
 void api_template_get(struct api *api, struct http_request *request)
 {
 	struct error error = {.kind = ERROR_NONE};
-	json_t *body = template_to_json(api->templates, name_of(request), &error);
+	char name[PART_MAX];
 
-	reply(request, body, &error);
+	api_path_part(request, 2, name, sizeof name);
+	reply(request, template_to_json(api->templates, name, &error), &error);
 }
 
 void api_template_delete(struct api *api, struct http_request *request)
 {
-	const char *name = name_of(request);
 	struct error error = {.kind = ERROR_NONE};
 	json_t *body = NULL;
+	char name[PART_MAX];
 
+	api_path_part(request, 2, name, sizeof name);
 	error_set(&error, ERROR_NOT_FOUND, "there is no template %.64s", name);
 	if (template_name_is_valid(name) && templates_remove(api->templates, name, &error) == 0)
 		body = json_pack("{s:s}", "removed", name);

@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 void cli_parser_init(
@@ -127,7 +128,8 @@ int cli_parse_duration(const char *text, uint64_t maximum_ms, uint64_t *millisec
 	static const struct {
 		const char *suffix;
 		uint64_t ms;
-	} units[] = {{"ms", 1}, {"s", 1000}, {"m", 60 * 1000}, {"h", 60 * 60 * 1000}, {"", 1000}};
+	} units[] = {{"ms", 1}, {"s", 1000}, {"m", 60 * 1000}, {"h", 60 * 60 * 1000},
+		{"d", 24 * 60 * 60 * 1000}, {"", 1000}};
 	size_t digits = strspn(text, "0123456789");
 	char number[24];
 	uint64_t value;
@@ -172,10 +174,8 @@ int cli_query_parse(struct cli_query *query, int argc, char **argv)
 	}
 	if (option == CLI_BAD)
 		return cli_fail_usage(argv[0], parser.error);
-	if (parser.next < argc) {
-		refuse(&parser, "'%s' is not expected here", argv[parser.next]);
-		return cli_fail_usage(argv[0], parser.error);
-	}
+	if (parser.next < argc)
+		return cli_fail_unexpected(argv[0], argv[parser.next]);
 	query->socket = cli_socket_path(query->socket);
 	return cli_parser_given(&parser, HELP) ? 1 : 0;
 }
@@ -211,6 +211,15 @@ void cli_clean_text(char *to, size_t size, const char *from)
 	to[n] = '\0';
 }
 
+void cli_format_time(long long ms, char to[CLI_TIME_MAX])
+{
+	time_t seconds = (time_t)(ms / 1000);
+	struct tm parts;
+
+	if (!ms || !localtime_r(&seconds, &parts) || !strftime(to, CLI_TIME_MAX, "%Y-%m-%d %H:%M", &parts))
+		snprintf(to, CLI_TIME_MAX, "-");
+}
+
 int cli_fail(const char *format, ...)
 {
 	char line[2 * CLI_TEXT_MAX + 256], clean[sizeof(line)];
@@ -224,9 +233,24 @@ int cli_fail(const char *format, ...)
 	return CLI_FAILURE;
 }
 
+int cli_refuse(char *error, const char *format, ...)
+{
+	va_list arguments;
+
+	va_start(arguments, format);
+	vsnprintf(error, CLI_TEXT_MAX, format, arguments);
+	va_end(arguments);
+	return -1;
+}
+
 int cli_fail_usage(const char *verb, const char *error)
 {
 	return cli_fail("%s: %s (see `host-ctl help %s`)", verb, error, verb);
+}
+
+int cli_fail_unexpected(const char *verb, const char *operand)
+{
+	return cli_fail("%s: " CLI_UNEXPECTED " (see `host-ctl help %s`)", verb, operand, verb);
 }
 
 int cli_fail_client(const struct client_error *error, bool json)
@@ -244,6 +268,26 @@ int cli_fail_client(const struct client_error *error, bool json)
 	/* A refusal of the daemon's is told by its code; ours need none. */
 	return cli_fail("%s%s%s%s%s%s", error->http_status ? error->code : "", error->http_status ? ": " : "",
 		error->message, detail[0] ? " (" : "", detail, detail[0] ? ")" : "");
+}
+
+int cli_ask(const char *socket, const char *method, const char *path, const json_t *body, json_t **answer,
+	struct client_error *error)
+{
+	struct client client = {.fd = -1};
+	int r = client_connect(&client, cli_socket_path(socket), -1, error);
+
+	*answer = NULL;
+	if (r == 0)
+		r = client_call(&client, method, path, body, NULL, answer, error);
+	client_finish(&client);
+	return r;
+}
+
+const char *cli_text(const json_t *object, const char *name)
+{
+	const char *value = json_string_value(json_object_get(object, name));
+
+	return value && value[0] ? value : "-";
 }
 
 int cli_finish_output(void)

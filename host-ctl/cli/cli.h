@@ -16,7 +16,16 @@
 /* Exit status of every failure that is host-ctl's own: usage, no daemon, refused, no result. */
 enum { CLI_FAILURE = 125 };
 
-enum { CLI_TEXT_MAX = 1024, CLI_OPTIONS_MAX = 64, CLI_NAME_MAX = 64 };
+/* Lines of usage texts, which all have one form: usage, what it does, options, notes, exit status. */
+#define CLI_USAGE_JSON "  --json               the answer, or the error, as a JSON object\n"
+#define CLI_USAGE_SOCKET                                                                                     \
+	"  --socket PATH        the daemon's socket ($TINDERBOX_SOCKET, " CLIENT_SOCKET_DEFAULT ")\n"
+#define CLI_USAGE_STATUS "exit status: 0 done; 125 it could not be done, the cause on standard error.\n"
+
+/* Of an operand that is one too many, for a usage error. */
+#define CLI_UNEXPECTED "'%s' is not expected here"
+
+enum { CLI_TEXT_MAX = 1024, CLI_OPTIONS_MAX = 64, CLI_NAME_MAX = 64, CLI_TIME_MAX = 32 };
 
 struct cli_option {
 	const char *name; /* without the two dashes */
@@ -53,7 +62,8 @@ int cli_parser_next(struct cli_parser *parser, const char **value);
 /* Was options[index] given? */
 bool cli_parser_given(const struct cli_parser *parser, int index);
 
-/* "10s", "500ms", "2m", "1h", or whole seconds without a unit. 0, -EINVAL, -ERANGE (not 1..maximum ms). */
+/* "10s", "500ms", "2m", "1h", "7d", or whole seconds without a unit. 0, -EINVAL, -ERANGE (not 1..maximum ms).
+ */
 int cli_parse_duration(const char *text, uint64_t maximum_ms, uint64_t *milliseconds);
 
 /* The options of the verbs that only ask something: --json, --socket PATH, --help. */
@@ -71,10 +81,23 @@ const char *cli_socket_path(const char *option);
 
 /* One line "host-ctl: ..." on standard error, control characters replaced. Returns CLI_FAILURE. */
 int cli_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* A sentence into error (CLI_TEXT_MAX bytes), for cli_fail_usage later. Returns -1. */
+int cli_refuse(char *error, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* As cli_fail, for a wrong command line: ends with where the help is. */
 int cli_fail_usage(const char *verb, const char *error);
+/* As cli_fail_usage, for an operand that is one too many. */
+int cli_fail_unexpected(const char *verb, const char *operand);
 /* Says an error of the client; with json the error object goes to standard output too. CLI_FAILURE. */
 int cli_fail_client(const struct client_error *error, bool json);
+
+/*
+ * One request on a connection of its own. socket: that of --socket, or NULL. 0 with *answer a new reference;
+ * otherwise it is NULL, *error is set, and as client_call returns.
+ */
+int cli_ask(const char *socket, const char *method, const char *path, const json_t *body, json_t **answer,
+	struct client_error *error);
+/* A string of an object's; "-" when there is none, or it is empty. */
+const char *cli_text(const json_t *object, const char *name);
 
 /* One JSON value and a newline on standard output. 0, or CLI_FAILURE (said). The value stays the caller's. */
 int cli_print_json(const json_t *value);
@@ -87,6 +110,9 @@ bool cli_is_name(const char *text);
 
 /* Copies text, each control character (and each byte of a C1 one) replaced by '?'. Always terminated. */
 void cli_clean_text(char *to, size_t size, const char *from);
+
+/* Milliseconds since 1970, by the local clock to the minute; "-": 0. */
+void cli_format_time(long long ms, char to[CLI_TIME_MAX]);
 
 /* Escape sequences for a terminal, or empty strings where colours are not wanted. */
 struct cli_colours {

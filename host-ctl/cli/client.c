@@ -409,10 +409,15 @@ static int send_all(struct client *client, const char *data, size_t length, stru
 static int send_request(struct client *client, const char *method, const char *path, const json_t *request,
 	bool upgrade, struct client_error *error)
 {
-	char head[512 + CLIENT_KEY_MAX], *body = NULL, *message;
+	char head[512 + CLIENT_KEY_MAX + CLIENT_PATH_MAX], *body = NULL, *message;
 	size_t length = 0;
 	int r, n;
 
+	if (strlen(path) >= CLIENT_PATH_MAX) {
+		client_error_set(
+			error, "invalid", "the request's path is longer than %d bytes", CLIENT_PATH_MAX - 1);
+		return -E2BIG;
+	}
 	if (request) {
 		body = json_dumps(request, JSON_COMPACT);
 		if (!body)

@@ -11,6 +11,7 @@
  *   -EPROTO         what answered does not speak this protocol
  *   -EMSGSIZE       an answer over CLIENT_HEADER_MAX or CLIENT_BODY_MAX
  *   -ECONNRESET     closed before the answer was complete
+ *   -E2BIG          a request's path over CLIENT_PATH_MAX
  *   -EREMOTEIO      the daemon's own error object; the error holds its parts
  *   -ENOMEM, and -errno of the socket otherwise
  */
@@ -28,6 +29,7 @@ enum {
 	CLIENT_READ = 16 * 1024,	    /* one read */
 	CLIENT_HEADER_MAX = 16 * 1024,	    /* status line and headers of an answer */
 	CLIENT_BODY_MAX = 16 * 1024 * 1024, /* body of an answer: the longest output of a run, escaped */
+	CLIENT_PATH_MAX = 4096,		    /* of a request, its query included, and the NUL */
 	CLIENT_KEY_MAX = 128,		    /* characters of an idempotency key */
 	CLIENT_CODE_MAX = 32,
 	CLIENT_TEXT_MAX = 1024,

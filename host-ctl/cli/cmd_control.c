@@ -15,26 +15,27 @@
 
 #define TAP_DEVICE "/dev/net/tun"
 
+/* clang-format off */
 const char control_usage[] =
-	"usage: host-ctl control [--json] SOCKET ACTION\n"
+	"usage: host-ctl control [OPTION...] SOCKET ACTION\n"
 	"Asks or tells a vmm that runs alone, by its control socket (vmm --control SOCKET).\n"
 	"\n"
-	"  status            what state the VM is in, and how often it left the guest\n"
-	"  pause             stop its CPUs; returns when they stand\n"
-	"  resume            let them go on\n"
-	"  kill              end the VM now\n"
-	"  balloon           what the guest has given up of its memory (vmm --balloon)\n"
-	"  balloon SIZE      have it give up that much, such as 64M, or take all back: 0;\n"
-	"                    returns at once, the guest goes there by itself\n"
-	"  net up            set the link of its network device (vmm --net)\n"
-	"  net down\n"
-	"  net attach TAP    give the device that tap, and set its link up\n"
-	"  save DIR          write a paused VM's state and memory to new files there, which\n"
-	"                    vmm --restore DIR runs on; the folder is made if there is none\n"
+	"  status               what state the VM is in, and how often it left the guest\n"
+	"  pause                stop its CPUs; returns when they stand\n"
+	"  resume               let them go on\n"
+	"  kill                 end the VM now\n"
+	"  balloon              what the guest has given up of its memory (vmm --balloon)\n"
+	"  balloon SIZE         have it give up that much, such as 64M, or take all back: 0; returns at once,\n"
+	"                       the guest goes there by itself\n"
+	"  net up, net down     set the link of its network device (vmm --net)\n"
+	"  net attach TAP       give the device that tap, and set its link up\n"
+	"  save DIR             write a paused VM's state and memory to new files there, which\n"
+	"                       vmm --restore DIR runs on; the folder is made if there is none\n"
 	"\n"
-	"  --json            the answer, or the error, as a JSON object\n"
+	CLI_USAGE_JSON
 	"\n"
-	"exit status: 0 done; 125 refused or not answered.\n";
+	CLI_USAGE_STATUS;
+/* clang-format on */
 
 /* ---- answers ---- */
 
@@ -344,7 +345,7 @@ static int parse(struct control_call *call, int argc, char **argv, const char **
 		else if (call->count < CONTROL_OPERANDS_MAX)
 			call->operands[call->count++] = argv[parser.next++];
 		else
-			return cli_fail_usage(argv[0], "too many arguments");
+			return cli_fail_unexpected(argv[0], argv[parser.next]);
 	}
 	call->json = cli_parser_given(&parser, JSON);
 	return cli_parser_given(&parser, HELP) ? 1 : 0;

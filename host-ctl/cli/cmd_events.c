@@ -10,8 +10,13 @@
 
 /* clang-format off */
 const char events_usage[] =
-	"usage: host-ctl events [--json] [--socket PATH]\n"
-	"Prints what happens to sandboxes and their commands from now on, a line each, until it is ended.\n";
+	"usage: host-ctl events [OPTION...]\n"
+	"Prints what happens to sandboxes and their commands from now on, a line each, until it is ended.\n"
+	"\n"
+	"  --json               each as a JSON object\n"
+	CLI_USAGE_SOCKET
+	"\n"
+	"exit status: 125 when the events end, the cause on standard error.\n";
 /* clang-format on */
 
 static const char *text(const json_t *event, const char *name)

@@ -201,8 +201,14 @@ int cmd_options_parse_exec(struct cmd_options *options, int argc, char **argv, c
 
 	if (r < 0 || options->help)
 		return r;
-	if (options->template || options->json)
-		return refuse(error, "exec takes no --%s", options->json ? "json" : "template");
+	if (options->template || options->json || options->idempotency_key)
+		return refuse(error, "exec takes no --%s",
+			options->json	    ? "json"
+			: options->template ? "template"
+					    : "idempotency-key");
+	if (options->detach && options->interactive)
+		return refuse(error, "-d leaves nobody to pass standard input on, which -i asks for: leave "
+				     "out one");
 	if (parser.next == argc)
 		return refuse(error, "a sandbox is expected, and a command");
 	options->sandbox = argv[parser.next++];

@@ -5,14 +5,18 @@
 #include "host-ctl/pool/pool.h"
 #include <string.h>
 
+/* clang-format off */
 const char pool_usage[] =
-	"usage: host-ctl pool [--template NAME] [--target N] [--json] [--socket PATH]\n"
+	"usage: host-ctl pool [OPTION...]\n"
 	"Shows the daemon's pool of warm VMs, or changes how many it keeps.\n"
 	"\n"
-	"  --template NAME  the pool of clones of that template (base)\n"
-	"  --target N       from now on keep N warm, 0 to 256\n"
-	"  --json           the answer of the API as it is\n"
-	"  --socket PATH    the daemon's socket ($TINDERBOX_SOCKET, " CLIENT_SOCKET_DEFAULT ")\n";
+	"  --template NAME      the pool of clones of that template (base)\n"
+	"  --target N           from now on keep N warm, 0 to 256\n"
+	CLI_USAGE_JSON
+	CLI_USAGE_SOCKET
+	"\n"
+	CLI_USAGE_STATUS;
+/* clang-format on */
 
 enum { OPT_TEMPLATE, OPT_TARGET, OPT_JSON, OPT_SOCKET, OPT_HELP, OPT_COUNT };
 
@@ -33,13 +37,6 @@ struct query {
 static long long number(const json_t *object, const char *name)
 {
 	return json_integer_value(json_object_get(object, name));
-}
-
-static const char *text(const json_t *object, const char *name)
-{
-	const char *value = json_string_value(json_object_get(object, name));
-
-	return value ? value : "-";
 }
 
 /* Microseconds: 45 us, 950 us, 12.3 ms, 2.0 s. */
@@ -130,8 +127,8 @@ static void print_vms(const json_t *vms, const struct cli_colours *colours)
 	{
 		format_ms(age, sizeof(age), number(vm, "age_ms"));
 		format_ms(boot, sizeof(boot), number(vm, "boot_ms"));
-		cli_clean_text(id, sizeof(id), text(vm, "id"));
-		cli_clean_text(state, sizeof(state), text(vm, "state"));
+		cli_clean_text(id, sizeof(id), cli_text(vm, "id"));
+		cli_clean_text(state, sizeof(state), cli_text(vm, "state"));
 		printf("%-18s %-9s %8lld %9s %9s\n", id, state, number(vm, "pid"), age,
 			json_is_integer(json_object_get(vm, "boot_ms")) && number(vm, "boot_ms") > 0 ? boot
 												     : "-");
@@ -195,7 +192,7 @@ static int parse(struct query *query, int argc, char **argv, char *error)
 		return -1;
 	}
 	if (parser.next < argc) {
-		snprintf(error, CLI_TEXT_MAX, "'%s' is not expected here", argv[parser.next]);
+		snprintf(error, CLI_TEXT_MAX, CLI_UNEXPECTED, argv[parser.next]);
 		return -1;
 	}
 	return 0;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The verbs that make, list and end sandboxes: create, ls, pause, resume, stop, start, rm. */
+/* The verbs that make, change and end sandboxes: create, pause, resume, stop, start, rm. */
 #include "common/parse.h"
 #include "host-ctl/cli/cli.h"
 #include "host-ctl/cli/verbs.h"
 #include "host-ctl/sandbox/sandbox_spec.h"
 
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 /* clang-format off */
 const char create_usage[] =
@@ -18,25 +18,31 @@ const char create_usage[] =
 	"  --template NAME      of which it is a clone (base)\n"
 	"  --metadata KEY=VALUE kept with it; may be repeated\n"
 	"  --env NAME=VALUE     a variable of each of its commands; may be repeated\n"
-	"  --ttl TIME           it is removed after TIME: 90s, 10m, 2h, or seconds alone; at most 30 days (never)\n"
+	"  --ttl TIME           it is removed after TIME: 90s, 10m, 2h, 7d, seconds alone; at most 30d (never)\n"
 	"  --idle-kill TIME     it is removed when nothing ran in it for TIME\n"
 	"  --idle-pause TIME    it is paused then\n"
 	"  --memory SIZE        of the host, the vmm included; at least 96M (the template's)\n"
 	"  --cpu N              hundredths of a processor, 5 or more (the template's)\n"
 	"  --pids N             processes and threads of each of its commands (no limit)\n"
-	"  --json               the sandbox, or the error, as a JSON object\n"
-	"  --socket PATH        the daemon's socket ($TINDERBOX_SOCKET, " CLIENT_SOCKET_DEFAULT ")\n";
-const char ls_usage[] =
-	"usage: host-ctl ls [--json] [--socket PATH]\n"
-	"Lists the sandboxes but those that are gone.\n";
+	CLI_USAGE_JSON
+	CLI_USAGE_SOCKET
+	"\n"
+	CLI_USAGE_STATUS;
 const char sandbox_verb_usage[] =
-	"usage: host-ctl pause|resume|start|rm [--json] [--socket PATH] SANDBOX...\n"
-	"       host-ctl stop --discard-files [--json] [--socket PATH] SANDBOX...\n"
+	"usage: host-ctl pause|resume|start|rm [OPTION...] SANDBOX...\n"
+	"       host-ctl stop --discard-files [OPTION...] SANDBOX...\n"
 	"pause: its processors stand, its memory stays. resume: they go on. stop: its commands are told to end,\n"
 	"and its VM is switched off; what was in it is gone, its files too, which --discard-files agrees to.\n"
 	"start: it has a new VM of its template, under its id. rm: it is removed with all that is in it, which\n"
-	"is done when the verb is. With several, one that fails does not hold up the others.\n";
+	"is done when the verb is. With several, one that fails does not hold up the others.\n"
+	"\n"
+	CLI_USAGE_JSON
+	CLI_USAGE_SOCKET
+	"\n"
+	CLI_USAGE_STATUS;
 /* clang-format on */
+
+enum { DAY_MS = 24 * 60 * 60 * 1000 };
 
 enum {
 	OPT_NAME,
@@ -78,68 +84,76 @@ struct order {
 	char error[CLI_TEXT_MAX];
 };
 
-static int refuse(struct order *order, const char *text, const char *what)
+__attribute__((format(printf, 2, 3))) static int refuse(struct order *order, const char *format, ...)
 {
-	snprintf(order->error, sizeof order->error, "%s%s", text, what);
+	va_list arguments;
+
+	va_start(arguments, format);
+	vsnprintf(order->error, sizeof order->error, format, arguments);
+	va_end(arguments);
 	return -1;
 }
 
-static int set_text(struct order *order, const char *field, const char *value)
+static int set_text(struct order *order, int option, const char *value)
 {
-	if (json_object_set_new(order->body, field, json_string(value)) < 0)
-		return refuse(order, "no memory, or not UTF-8: --", field);
+	const char *name = create_options[option].name;
+
+	if (json_object_set_new(order->body, name, json_string(value)) < 0)
+		return refuse(order, "--%s is not UTF-8, or there is no memory", name);
 	return 0;
 }
 
-static int set_pair(struct order *order, const char *field, const char *pair)
+static int set_pair(struct order *order, int option, const char *pair)
 {
-	const char *equals = strchr(pair, '=');
-	json_t *object = json_object_get(order->body, field);
+	const char *name = create_options[option].name, *equals = strchr(pair, '=');
+	json_t *object = json_object_get(order->body, name);
 	char *key;
 	int status;
 
 	if (!equals || equals == pair)
-		return refuse(order, "NAME=VALUE is wanted, not ", pair);
-	if (!object && json_object_set_new(order->body, field, object = json_object()) < 0)
-		return refuse(order, "no memory for --", field);
+		return refuse(order, "--%s wants NAME=VALUE, not '%s'", name, pair);
+	if (!object && json_object_set_new(order->body, name, object = json_object()) < 0)
+		return refuse(order, "no memory for --%s", name);
 	key = strndup(pair, (size_t)(equals - pair));
 	status = key ? json_object_set_new(object, key, json_string(equals + 1)) : -1;
 	free(key);
-	return status ? refuse(order, "no memory, or not UTF-8: ", pair) : 0;
+	return status ? refuse(order, "--%s is not UTF-8, or there is no memory", name) : 0;
 }
 
-static int set_time(struct order *order, json_t *object, const char *field, const char *value)
+static int set_time(struct order *order, int option, json_t *object, const char *field, const char *value)
 {
 	uint64_t milliseconds;
 
 	if (cli_parse_duration(value, SANDBOX_TTL_MAX_MS, &milliseconds) < 0)
-		return refuse(order, "a time is wanted, such as 90s, 10m or 2h, not ", value);
+		return refuse(order, "--%s wants 1ms to %dd, such as 90s, 10m or 2h, not '%s'",
+			create_options[option].name, (int)(SANDBOX_TTL_MAX_MS / DAY_MS), value);
 	return json_object_set_new(object, field, json_integer((json_int_t)milliseconds));
 }
 
-static int set_idle(struct order *order, const char *action, const char *value)
+static int set_idle(struct order *order, int option, const char *action, const char *value)
 {
 	json_t *idle = json_pack("{s:s}", "action", action);
 
 	if (json_object_get(order->body, "idle")) {
 		json_decref(idle);
-		return refuse(order, "give one of --idle-kill and --idle-pause", "");
+		return refuse(order, "give one of --idle-kill and --idle-pause");
 	}
 	if (json_object_set_new(order->body, "idle", idle) < 0)
-		return refuse(order, "no memory", "");
-	return set_time(order, idle, "after_ms", value);
+		return refuse(order, "no memory");
+	return set_time(order, option, idle, "after_ms", value);
 }
 
-/* The daemon knows the bounds. */
-static int set_number(struct order *order, const char *field, const char *value, bool is_size)
+/* The daemon knows the other bounds. */
+static int set_number(struct order *order, int option, const char *field, const char *value)
 {
+	const bool is_size = option == OPT_MEMORY;
 	uint64_t number;
 	int status =
 		is_size ? parse_size(value, 1, INT64_MAX, &number) : parse_u64(value, 1, INT64_MAX, &number);
 
 	if (status < 0)
-		return refuse(order,
-			is_size ? "a size is wanted, such as 128M, not " : "a number is wanted, not ", value);
+		return refuse(order, "--%s wants %s, not '%s'", create_options[option].name,
+			is_size ? "a size, such as 128M" : "a number of at least 1", value);
 	return json_object_set_new(order->body, field, json_integer((json_int_t)number));
 }
 
@@ -147,25 +161,23 @@ static int set_option(struct order *order, int option, const char *value)
 {
 	switch (option) {
 	case OPT_NAME:
-		return set_text(order, "name", value);
 	case OPT_TEMPLATE:
-		return set_text(order, "template", value);
+		return set_text(order, option, value);
 	case OPT_METADATA:
-		return set_pair(order, "metadata", value);
 	case OPT_ENV:
-		return set_pair(order, "env", value);
+		return set_pair(order, option, value);
 	case OPT_TTL:
-		return set_time(order, order->body, "ttl_ms", value);
+		return set_time(order, option, order->body, "ttl_ms", value);
 	case OPT_IDLE_KILL:
-		return set_idle(order, "kill", value);
+		return set_idle(order, option, "kill", value);
 	case OPT_IDLE_PAUSE:
-		return set_idle(order, "pause", value);
+		return set_idle(order, option, "pause", value);
 	case OPT_MEMORY:
-		return set_number(order, "memory_max", value, true);
+		return set_number(order, option, "memory_max", value);
 	case OPT_CPU:
-		return set_number(order, "cpu_max", value, false);
+		return set_number(order, option, "cpu_max", value);
 	case OPT_PIDS:
-		return set_number(order, "pids_max", value, false);
+		return set_number(order, option, "pids_max", value);
 	case OPT_JSON:
 		order->json = true;
 		return 0;
@@ -189,33 +201,20 @@ static int parse_create(struct order *order, int argc, char **argv)
 		if (set_option(order, option, value))
 			return -1;
 	if (option == CLI_BAD)
-		return refuse(order, parser.error, "");
-	return parser.next < argc ? refuse(order, "not expected here: ", argv[parser.next]) : 0;
+		return refuse(order, "%s", parser.error);
+	return parser.next < argc ? refuse(order, CLI_UNEXPECTED, argv[parser.next]) : 0;
 }
 
 /* One request; the answer is the caller's, NULL after a failure (said). */
 static json_t *call(const char *socket, bool json, const char *method, const char *path, const json_t *body)
 {
-	struct client client = {.fd = -1};
 	struct client_error error;
-	json_t *answer = NULL;
-	int r = client_connect(&client, cli_socket_path(socket), -1, &error);
+	json_t *answer;
 
-	if (r == 0)
-		r = client_call(&client, method, path, body, NULL, &answer, &error);
-	client_finish(&client);
-	if (r == 0)
+	if (cli_ask(socket, method, path, body, &answer, &error) == 0)
 		return answer;
-	json_decref(answer);
 	cli_fail_client(&error, json);
 	return NULL;
-}
-
-static const char *text(const json_t *object, const char *name)
-{
-	const char *value = json_string_value(json_object_get(object, name));
-
-	return value ? value : "-";
 }
 
 static int create(const struct order *order)
@@ -229,7 +228,7 @@ static int create(const struct order *order)
 	if (order->json) {
 		status = cli_print_json(sandbox);
 	} else {
-		cli_clean_text(id, sizeof id, text(sandbox, "id"));
+		cli_clean_text(id, sizeof id, cli_text(sandbox, "id"));
 		puts(id);
 		status = cli_finish_output();
 	}
@@ -254,80 +253,6 @@ int cmd_create(int argc, char **argv)
 	return status;
 }
 
-/* --- ls --- */
-
-/* "12s", "3m", "5h", "2d" */
-static void format_span(long long ms, char *to, size_t size)
-{
-	static const struct {
-		long long ms;
-		char unit;
-	} units[] = {{86400000, 'd'}, {3600000, 'h'}, {60000, 'm'}, {1000, 's'}};
-	size_t i = 0;
-
-	if (ms < 0)
-		ms = 0;
-	while (i < 3 && ms < 2 * units[i].ms)
-		i++;
-	snprintf(to, size, "%lld%c", ms / units[i].ms, units[i].unit);
-}
-
-static const char *colour_of(const char *state, const struct cli_colours *colours)
-{
-	if (!strcmp(state, "ready"))
-		return colours->good;
-	return strcmp(state, "failed") ? colours->dim : colours->bad;
-}
-
-static void print_sandbox(const json_t *sandbox, const struct cli_colours *colours)
-{
-	const long long now = (long long)time(NULL) * 1000;
-	const long long expires = json_integer_value(json_object_get(sandbox, "expires_ms"));
-	char age[32], left[32] = "-", id[64], name[80], state[32], template[80], reason[CLI_TEXT_MAX];
-
-	format_span(now - json_integer_value(json_object_get(sandbox, "created_ms")), age, sizeof age);
-	if (expires)
-		format_span(expires - now, left, sizeof left);
-	cli_clean_text(id, sizeof id, text(sandbox, "id"));
-	cli_clean_text(name, sizeof name, text(sandbox, "name"));
-	cli_clean_text(state, sizeof state, text(sandbox, "state"));
-	cli_clean_text(template, sizeof template, text(sandbox, "template"));
-	cli_clean_text(reason, sizeof reason, text(sandbox, "reason"));
-	printf("%-20s %-16s %s%-9s%s %-14s %5s %5s  %s\n", id, name, colour_of(state, colours), state,
-		colours->reset, template, age, left, strcmp(reason, "-") ? reason : "");
-}
-
-int cmd_ls(int argc, char **argv)
-{
-	struct cli_colours colours = cli_colours_for(stdout);
-	struct cli_query query;
-	json_t *answer, *sandbox;
-	size_t i;
-	int status = cli_query_parse(&query, argc, argv);
-
-	if (status) {
-		if (status == 1)
-			fputs(ls_usage, stdout);
-		return status == 1 ? cli_finish_output() : status;
-	}
-	answer = call(query.socket, query.json, "GET", "/v1/sandboxes", NULL);
-	if (!answer)
-		return CLI_FAILURE;
-	if (query.json) {
-		status = cli_print_json(answer);
-		json_decref(answer);
-		return status;
-	}
-	printf("%s%-20s %-16s %-9s %-14s %5s %5s%s\n", colours.bold, "SANDBOX", "NAME", "STATE", "TEMPLATE",
-		"AGE", "LEFT", colours.reset);
-	json_array_foreach(json_object_get(answer, "sandboxes"), i, sandbox)
-	{
-		print_sandbox(sandbox, &colours);
-	}
-	json_decref(answer);
-	return cli_finish_output();
-}
-
 /* --- what takes sandboxes and nothing else --- */
 
 /* body: NULL, or of the request. */
@@ -338,7 +263,7 @@ static int ask_one(const char *verb, const char *id, const char *socket, bool js
 	json_t *answer;
 	int status = 0;
 
-	if (strchr(id, '/') || strlen(id) > 64)
+	if (!cli_is_name(id))
 		return cli_fail("%s: that is no sandbox's id or name", id);
 	snprintf(path, sizeof path, "/v1/sandboxes/%s%s%s", id, removes ? "" : "/", removes ? "" : verb);
 	answer = call(socket, json, removes ? "DELETE" : "POST", path, body);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "host-ctl/cli/cmd_stream.h"
 #include "common/io.h"
+#include "host-ctl/cli/cli.h"
 #include "host-ctl/cli/cmd_terminal.h"
 #include <errno.h>
 #include <limits.h>
@@ -212,6 +213,19 @@ static int fail_protocol(struct client_error *error, const char *what)
 	return -EPROTO;
 }
 
+/* Where it begins, of who attached late. */
+static void begin_late(struct cmd_stream *stream, bool is_error, uint64_t offset)
+{
+	if (!stream->late[is_error])
+		return;
+	stream->late[is_error] = false;
+	stream->received[is_error] = offset;
+	if (offset > 0)
+		cli_fail("the first %llu bytes of standard %s are not shown: `host-ctl logs` has what is "
+			 "held of them",
+			(unsigned long long)offset, is_error ? "error" : "output");
+}
+
 static int take_output(struct cmd_stream *stream, const struct frame *frame, struct client_error *error)
 {
 	bool is_error = frame->type == AGENT_STDERR;
@@ -220,6 +234,7 @@ static int take_output(struct cmd_stream *stream, const struct frame *frame, str
 	if (frame->length < sizeof(output))
 		return fail_protocol(error, "output without its offset");
 	memcpy(&output, frame->payload, sizeof(output));
+	begin_late(stream, is_error, output.offset);
 	if (output.offset != stream->received[is_error])
 		return fail_protocol(error, "output that does not join on to what came before");
 	stream->pending = frame->payload + sizeof(output);
@@ -249,6 +264,9 @@ static int take_exit(struct cmd_stream *stream, const struct frame *frame, struc
 
 	if (cmd_result_from_frame(result, frame) < 0)
 		return fail_protocol(error, "a terminal frame that makes no sense");
+	/* Of what nothing came before the end, nothing is held. */
+	begin_late(stream, false, result->stdout_bytes);
+	begin_late(stream, true, result->stderr_bytes);
 	/* A child in the background may have written more since; less cannot have been written. */
 	if (result->stdout_bytes > stream->received[0] || result->stderr_bytes > stream->received[1])
 		return fail_protocol(error, "output is missing before the terminal frame");

@@ -11,6 +11,7 @@
  *    second INT within CMD_STREAM_KILL_NS asks for the end of the whole session (KILL); the next one leaves
  *    at once, upon which the daemon destroys the VM.
  *  - A standard output or error whose reader is gone ends the run as a broken pipe ends any program: SIGPIPE.
+ *  - Who attaches late, and does not say where, is told on standard error how much is not shown.
  */
 #ifndef HOST_CTL_CMD_STREAM_H
 #define HOST_CTL_CMD_STREAM_H
@@ -43,7 +44,8 @@ struct cmd_stream {
 	const uint8_t *pending; /* output not written yet, within the reader's buffer */
 	size_t pending_length;
 	int pending_fd;
-	uint64_t received[2];	 /* bytes of stdout and stderr; where it begins, when it attaches late */
+	uint64_t received[2];	 /* bytes of stdout and stderr; where they begin, when it attaches late */
+	bool late[2];		 /* their first byte says where they begin; set after init */
 	int terminal;		 /* whose size is the command's; -1: none */
 	const char *interrupted; /* what is said when we leave at the third interrupt */
 	uint64_t first_interrupt_ns;

@@ -8,30 +8,31 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
+#include <sys/stat.h>
 
 /* clang-format off */
 const char template_usage[] =
 	"usage: host-ctl template build NAME [OPTION...]\n"
-	"       host-ctl template list|show NAME|rm NAME [--json] [--socket PATH]\n"
+	"       host-ctl template list|show NAME|rm NAME [OPTION...]\n"
 	"Builds, lists and removes templates: guests that were booted and prepared once, and from which\n"
 	"`host-ctl run --template NAME` and `host-ctl pool --template NAME --target N` clone theirs.\n"
 	"\n"
-	"  --image PATH   the base image (the daemon's)\n"
-	"  --mem SIZE     memory, such as 256M (the daemon's)\n"
-	"  --cpus N       processors, 1 to 8 (the daemon's)\n"
-	"  --run 'LINE'   a line for the guest's shell, run before the guest is saved; may be repeated,\n"
-	"                 one by one; one that fails fails the build\n"
-	"  --json         the answer, or the error, as a JSON object\n"
-	"  --socket PATH  the daemon's socket ($TINDERBOX_SOCKET, " CLIENT_SOCKET_DEFAULT ")\n"
+	"  --image IMAGE        a path, or an image of `host-ctl image`, by name or id (the daemon's)\n"
+	"  --mem SIZE           memory, such as 256M (the daemon's)\n"
+	"  --cpus N             processors, 1 to 8 (the daemon's)\n"
+	"  --run 'LINE'         a line for the guest's shell, run before the guest is saved; may be repeated,\n"
+	"                       one by one; one that fails fails the build\n"
+	CLI_USAGE_JSON
+	CLI_USAGE_SOCKET
 	"\n"
 	"What the lines write goes to standard output and error as it comes; with --json it is in the\n"
 	"answer, its first and last 512 KiB. A build that is interrupted, such as by Ctrl-C, leaves nothing.\n"
 	"A build waits for those before it. One of a name that is there replaces it when it is done: runs that\n"
 	"come after it get the new one. A template that is `stored` is loaded by the first run on it; `show`\n"
-	"says why one is `damaged`. `base` is the daemon's own.\n"
+	"says why one is `damaged`. `base` is the daemon's own. One that is in use is not removed: its pool\n"
+	"must keep none (`host-ctl pool --template NAME --target 0`), its runs and sandboxes must be gone.\n"
 	"\n"
-	"exit status: 0 done; 125 failed, the cause on standard error.\n";
+	CLI_USAGE_STATUS;
 /* clang-format on */
 
 enum { OPT_IMAGE, OPT_MEM, OPT_CPUS, OPT_RUN, OPT_JSON, OPT_SOCKET, OPT_HELP, OPT_COUNT };
@@ -74,26 +75,25 @@ struct order {
 
 /* --- the command line --- */
 
-static int refuse(char *error, const char *text, const char *what)
-{
-	snprintf(error, CLI_TEXT_MAX, "%s%s", text, what);
-	return -1;
-}
-
 static int set_body(struct order *order, const char *field, json_t *value, char *error)
 {
 	if (json_object_set_new(order->body, field, value) < 0)
-		return refuse(error, "out of memory, or not UTF-8: --", field);
+		return cli_refuse(error, "--%s is not UTF-8, or there is no memory", field);
 	return 0;
 }
 
+/* Without a slash it is a file that is here, or else the name or id of an image. */
 static int set_image(struct order *order, const char *value, char *error)
 {
 	char path[PATH_MAX];
+	struct stat status;
 
+	if (!strchr(value, '/') &&
+		(stat(value, &status) < 0 || !(S_ISREG(status.st_mode) || S_ISBLK(status.st_mode))))
+		return set_body(order, "image", json_string(value), error);
 	/* The daemon stands in another folder. */
 	if (!realpath(value, path))
-		return refuse(error, "--image: there is no ", value);
+		return cli_refuse(error, "--image: there is no %s", value);
 	return set_body(order, "image", json_string(path), error);
 }
 
@@ -103,7 +103,7 @@ static int set_cpus(struct order *order, const char *value, char *error)
 	long cpus = strtol(value, &end, 10);
 
 	if (*end || end == value)
-		return refuse(error, "--cpus wants a number, not ", value);
+		return cli_refuse(error, "--cpus wants a number, not '%s'", value);
 	return set_body(order, "cpus", json_integer(cpus), error);
 }
 
@@ -120,7 +120,7 @@ static int set_option(struct order *order, int option, const char *value, char *
 		if (!json_object_get(order->body, "run") && set_body(order, "run", json_array(), error))
 			return -1;
 		if (json_array_append_new(json_object_get(order->body, "run"), json_string(value)) < 0)
-			return refuse(error, "--run is not UTF-8", "");
+			return cli_refuse(error, "--run is not UTF-8");
 		return 0;
 	case OPT_JSON:
 		order->json = true;
@@ -139,7 +139,7 @@ static int set_action(struct order *order, const char *name, char *error)
 	for (size_t i = 0; i < sizeof actions / sizeof actions[0]; i++)
 		if (!strcmp(actions[i].name, name))
 			order->action = &actions[i];
-	return order->action ? 0 : refuse(error, "build, list, show or rm is expected, not ", name);
+	return order->action ? 0 : cli_refuse(error, "build, list, show or rm is expected, not '%s'", name);
 }
 
 static int add_operand(struct order *order, const char *text, char *error)
@@ -147,7 +147,7 @@ static int add_operand(struct order *order, const char *text, char *error)
 	if (!order->action)
 		return set_action(order, text, error);
 	if (order->name)
-		return refuse(error, "too many arguments: ", text);
+		return cli_refuse(error, CLI_UNEXPECTED, text);
 	order->name = text;
 	return 0;
 }
@@ -163,7 +163,7 @@ static int parse(struct order *order, int argc, char **argv, char *error)
 		int option = cli_parser_next(&parser, &value);
 
 		if (option == CLI_BAD)
-			return refuse(error, parser.error, "");
+			return cli_refuse(error, "%s", parser.error);
 		if (option >= 0 ? set_option(order, option, value, error)
 				: parser.next < argc && add_operand(order, argv[parser.next++], error))
 			return -1;
@@ -176,24 +176,17 @@ static int check(const struct order *order, char *error)
 	struct error fault;
 
 	if (order->action->named && !order->name)
-		return refuse(error, "a template's name is expected after ", order->action->name);
+		return cli_refuse(error, "a template's name is expected after %s", order->action->name);
 	if (!order->action->named && order->name)
-		return refuse(error, "list takes no name, but was given ", order->name);
+		return cli_refuse(error, CLI_UNEXPECTED, order->name);
 	if (!order->action->builds && json_object_size(order->body))
-		return refuse(error, "only build takes --image, --mem, --cpus and --run", "");
+		return cli_refuse(error, "only build takes --image, --mem, --cpus and --run");
 	if (order->name && template_name_check(order->name, "NAME", &fault))
-		return refuse(error, fault.message, "");
+		return cli_refuse(error, "%s", fault.message);
 	return 0;
 }
 
 /* --- answers --- */
-
-static const char *text(const json_t *object, const char *name)
-{
-	const char *value = json_string_value(json_object_get(object, name));
-
-	return value ? value : "-";
-}
 
 static long long number(const json_t *object, const char *name)
 {
@@ -205,30 +198,21 @@ static const json_t *input(const json_t *template, const char *name)
 	return json_object_get(json_object_get(template, "inputs"), name);
 }
 
-static void format_time(long long ms, char *to, size_t size)
-{
-	time_t seconds = (time_t)(ms / 1000);
-	struct tm parts;
-
-	if (!ms || !localtime_r(&seconds, &parts) || !strftime(to, size, "%Y-%m-%d %H:%M", &parts))
-		snprintf(to, size, "-");
-}
-
 static int print_list(const json_t *answer)
 {
 	struct cli_colours colours = cli_colours_for(stdout);
 	const json_t *list = json_object_get(answer, "templates"), *template;
-	char time[32], name[CLI_TEXT_MAX], state[CLI_TEXT_MAX];
+	char time[CLI_TIME_MAX], name[CLI_TEXT_MAX], state[CLI_TEXT_MAX];
 	size_t i;
 
-	printf("%s%-20s %-10s %6s %5s %9s %5s  %s%s\n", colours.bold, "TEMPLATE", "STATE", "MEM", "CPUS",
+	printf("%s%-20s %-10s %6s %5s %10s %5s  %s%s\n", colours.bold, "TEMPLATE", "STATE", "MEM", "CPUS",
 		"SAVED", "VMS", "BUILT", colours.reset);
 	json_array_foreach(list, i, template)
 	{
-		format_time(number(template, "created_ms"), time, sizeof time);
-		cli_clean_text(name, sizeof name, text(template, "name"));
-		cli_clean_text(state, sizeof state, text(template, "state"));
-		printf("%-20s %-10s %5lldM %5lld %6lld KB %5lld  %s\n", name, state,
+		cli_format_time(number(template, "created_ms"), time);
+		cli_clean_text(name, sizeof name, cli_text(template, "name"));
+		cli_clean_text(state, sizeof state, cli_text(template, "state"));
+		printf("%-20s %-10s %5lldM %5lld %6lld KiB %5lld  %s\n", name, state,
 			(long long)json_integer_value(input(template, "memory_bytes")) >> 20,
 			(long long)json_integer_value(input(template, "cpus")),
 			(number(template, "memory_bytes") + number(template, "state_bytes")) >> 10,
@@ -241,28 +225,28 @@ static void print_state(const json_t *template)
 {
 	char shown[CLI_TEXT_MAX];
 
-	cli_clean_text(shown, sizeof shown, text(template, "name"));
+	cli_clean_text(shown, sizeof shown, cli_text(template, "name"));
 	printf("name    %s\n", shown);
-	cli_clean_text(shown, sizeof shown, text(template, "state"));
+	cli_clean_text(shown, sizeof shown, cli_text(template, "state"));
 	printf("state   %s, %lld VMs\n", shown, number(template, "vms"));
-	cli_clean_text(shown, sizeof shown, text(template, "reason"));
+	cli_clean_text(shown, sizeof shown, cli_text(template, "reason"));
 	if (strcmp(shown, "-") != 0)
 		printf("reason  %s\n", shown);
 }
 
 static int print_template(const json_t *template)
 {
-	char time[32], shown[CLI_TEXT_MAX];
+	char time[CLI_TIME_MAX], shown[CLI_TEXT_MAX];
 	const json_t *line;
 	size_t i;
 
 	print_state(template);
 	if (!json_object_get(template, "inputs"))
 		return cli_finish_output();
-	format_time(number(template, "created_ms"), time, sizeof time);
-	cli_clean_text(shown, sizeof shown, text(template, "generation"));
+	cli_format_time(number(template, "created_ms"), time);
+	cli_clean_text(shown, sizeof shown, cli_text(template, "generation"));
 	printf("built   %s in %lld ms, generation %s\n", time, number(template, "build_ms"), shown);
-	cli_clean_text(shown, sizeof shown, text(input(template, "image"), "path"));
+	cli_clean_text(shown, sizeof shown, cli_text(input(template, "image"), "path"));
 	printf("image   %s\nmem     %lld MiB, %lld KiB saved\ncpus    %lld\n", shown,
 		(long long)json_integer_value(input(template, "memory_bytes")) >> 20,
 		number(template, "memory_bytes") >> 10,
@@ -279,7 +263,7 @@ static int print_build(const json_t *answer)
 {
 	const json_t *template = json_object_get(answer, "template");
 
-	fprintf(stderr, "template %s is built: %lld KiB saved in %lld ms\n", text(template, "name"),
+	fprintf(stderr, "template %s is built: %lld KiB saved in %lld ms\n", cli_text(template, "name"),
 		number(template, "memory_bytes") >> 10, number(template, "build_ms"));
 	return cli_finish_output();
 }

@@ -4,14 +4,16 @@
 #include "host-ctl/cli/verbs.h"
 #include <errno.h>
 
+/* clang-format off */
 const char version_usage[] =
-	"usage: host-ctl version [--json] [--socket PATH]\n"
+	"usage: host-ctl version [OPTION...]\n"
 	"Prints the version of this program and of the daemon, if one runs.\n"
 	"\n"
-	"  --json         as a JSON object; \"daemon\" is null when none runs\n"
-	"  --socket PATH  the daemon's socket ($TINDERBOX_SOCKET, " CLIENT_SOCKET_DEFAULT ")\n"
+	"  --json               as a JSON object; \"daemon\" is null when none runs\n"
+	CLI_USAGE_SOCKET
 	"\n"
-	"exit status: 0, also without a daemon; 125 when one runs and cannot be asked.\n";
+	"exit status: 0 done, also without a daemon; 125 one runs and cannot be asked.\n";
+/* clang-format on */
 
 /* A degraded daemon has a version too: every HTTP status will do. */
 static int ask_daemon(const char *socket, json_t **answer, struct client_error *error)

@@ -10,12 +10,12 @@
 
 /* clang-format off */
 const char doctor_usage[] =
-	"usage: host-ctl doctor [--kvm-only] [--json]\n"
+	"usage: host-ctl doctor [OPTION...]\n"
 	"Checks what this host must have, runs a tiny guest to see whether its KVM is sound, and says how to\n"
 	"mend what is wrong. Needs no daemon.\n"
 	"\n"
-	"  --kvm-only  the checks of KVM alone\n"
-	"  --json      {\"sound\", \"verdict\", \"checks\": [{\"name\", \"state\", \"text\", \"mend\"}], \"figures\"}\n"
+	"  --kvm-only           the checks of KVM alone\n"
+	"  --json               {\"sound\", \"verdict\", \"checks\": [{\"name\", \"state\", \"text\", \"mend\"}], \"figures\"}\n"
 	"\n"
 	"exit status: 0 sound (there may be warnings); 1 something fails; 125 wrong usage.\n";
 /* clang-format on */
@@ -193,8 +193,7 @@ int cmd_doctor(int argc, char **argv)
 	if (option == CLI_BAD)
 		return cli_fail_usage(argv[0], parser.error);
 	if (parser.next < argc)
-		return cli_fail("%s: '%s' is not expected here (see `host-ctl help %s`)", argv[0],
-			argv[parser.next], argv[0]);
+		return cli_fail_unexpected(argv[0], argv[parser.next]);
 	if (cli_parser_given(&parser, HELP)) {
 		fputs(doctor_usage, stdout);
 		return cli_finish_output();

@@ -49,35 +49,81 @@ void doctor_check_memory(struct doctor *doctor, struct doctor_finding *finding)
 
 /* ---- cgroup v2 ---- */
 
-/* Is the word one of the text's, which spaces or line ends part? */
+#define MEND_BOOT                                                                                            \
+	"boot with `systemd.unified_cgroup_hierarchy=1 cgroup_no_v1=all` on the kernel's command line"
+
+static const char *const controllers_needed[] = {"cpu", "memory", "pids"};
+enum { CONTROLLERS_NEEDED = sizeof(controllers_needed) / sizeof(controllers_needed[0]) };
+
+/* Is the word one of the text's, which spaces, commas or line ends part? */
 static bool has_word(const char *text, const char *word)
 {
 	size_t length = strlen(word);
 
 	for (const char *at = strstr(text, word); at; at = strstr(at + 1, word))
-		if ((at == text || at[-1] == ' ') && (at[length] == '\0' || strchr(" \n", at[length])))
+		if ((at == text || strchr(" ,", at[-1])) &&
+			(at[length] == '\0' || strchr(" ,\n", at[length])))
 			return true;
 	return false;
 }
 
+/* "cpu, memory, pids", or those of them that are told. */
+static void name_controllers(const bool told[CONTROLLERS_NEEDED], char *to, size_t size)
+{
+	to[0] = '\0';
+	for (size_t i = 0; i < CONTROLLERS_NEEDED; i++)
+		if (told[i])
+			snprintf(to + strlen(to), size - strlen(to), "%s%s", to[0] ? ", " : "",
+				controllers_needed[i]);
+}
+
 void doctor_judge_controllers(const char *controllers, struct doctor_finding *finding)
 {
-	static const char *const needed[] = {"cpu", "memory", "pids"};
-	char missing[64] = "";
-	size_t length = 0;
+	bool lacks[CONTROLLERS_NEEDED];
+	char missing[64];
 
-	for (size_t i = 0; i < sizeof(needed) / sizeof(needed[0]); i++)
-		if (!has_word(controllers, needed[i]))
-			length += (size_t)snprintf(missing + length, sizeof(missing) - length, "%s%s",
-				length ? ", " : "", needed[i]);
+	for (size_t i = 0; i < CONTROLLERS_NEEDED; i++)
+		lacks[i] = !has_word(controllers, controllers_needed[i]);
+	name_controllers(lacks, missing, sizeof(missing));
 	if (!missing[0]) {
 		doctor_find(finding, DOCTOR_OK, "version 2 with cpu, memory and pids");
 		return;
 	}
 	doctor_find(finding, DOCTOR_FAIL, "version 2 lacks the controllers %s", missing);
-	doctor_mend(finding,
-		"boot with `systemd.unified_cgroup_hierarchy=1 cgroup_no_v1=all` on the kernel's "
-		"command line");
+	doctor_mend(finding, MEND_BOOT);
+}
+
+void doctor_judge_cgroup_mounts(const char *mounts, const char *path, struct doctor_finding *finding)
+{
+	char where[DOCTOR_PATH_MAX], type[16], options[256], v1[64], v2[DOCTOR_PATH_MAX] = "";
+	bool in_v1[CONTROLLERS_NEEDED] = {false};
+
+	for (const char *line = mounts; line && *line; line = strchr(line, '\n'), line += line != NULL) {
+		if (sscanf(line, "%*s %127s %15s %255s", where, type, options) != 3)
+			continue;
+		if (strcmp(type, "cgroup2") == 0 && !v2[0])
+			snprintf(v2, sizeof(v2), "%s", where);
+		for (size_t i = 0; strcmp(type, "cgroup") == 0 && i < CONTROLLERS_NEEDED; i++)
+			in_v1[i] = in_v1[i] || has_word(options, controllers_needed[i]);
+	}
+	name_controllers(in_v1, v1, sizeof(v1));
+	if (v1[0] && v2[0]) {
+		doctor_find(
+			finding, DOCTOR_FAIL, "version 1 has %s; version 2, at %s, is without them", v1, v2);
+		doctor_mend(finding,
+			MEND_BOOT
+			"; or serve without limits, with `--cgroup-root %s/tinderbox --limits available`",
+			v2);
+	} else if (v1[0]) {
+		doctor_find(finding, DOCTOR_FAIL, "version 1 alone, which has %s", v1);
+		doctor_mend(finding, MEND_BOOT);
+	} else if (v2[0]) {
+		doctor_find(finding, DOCTOR_FAIL, "version 2 is at %s, and not at %s", v2, path);
+		doctor_mend(finding, "serve with `--cgroup-root %s/tinderbox`", v2);
+	} else {
+		doctor_find(finding, DOCTOR_FAIL, "no cgroup version 2 at %s", path);
+		doctor_mend(finding, "`mount -t cgroup2 none %s`, or " MEND_BOOT, path);
+	}
 }
 
 static bool read_text(const char *directory, const char *name, char *text, size_t size)
@@ -98,16 +144,13 @@ static bool read_text(const char *directory, const char *name, char *text, size_
 
 void doctor_check_cgroup(struct doctor *doctor, struct doctor_finding *finding)
 {
-	char controllers[512];
+	char controllers[512], mounts[DOCTOR_MOUNTS_MAX];
 	struct statfs file_system;
 
 	if (statfs(doctor->cgroup_path, &file_system) < 0 || file_system.f_type != CGROUP2_SUPER_MAGIC ||
 		!read_text(doctor->cgroup_path, "cgroup.controllers", controllers, sizeof(controllers))) {
-		doctor_find(finding, DOCTOR_FAIL, "no cgroup version 2 at %s", doctor->cgroup_path);
-		doctor_mend(finding,
-			"boot with `systemd.unified_cgroup_hierarchy=1`, or "
-			"`mount -t cgroup2 none %s`",
-			doctor->cgroup_path);
+		read_text("/proc/self", "mounts", mounts, sizeof(mounts));
+		doctor_judge_cgroup_mounts(mounts, doctor->cgroup_path, finding);
 		return;
 	}
 	doctor_judge_controllers(controllers, finding);

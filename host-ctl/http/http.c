@@ -35,6 +35,7 @@ struct http {
 	struct http_connections connections;
 	bool inside;
 	gid_t group;
+	const char *target; /* that libmicrohttpd takes apart now, in its memory */
 	struct metrics *metrics;
 	const struct http_handler *handler;
 	void *context;
@@ -48,6 +49,7 @@ struct http_exchange {
 	struct MHD_Response *response;
 	unsigned int status;
 	size_t capacity, dropped;
+	char *path; /* of the request, where it had escapes; else NULL */
 	bool dispatched, suspended, client_left, upgraded;
 	struct loop_source *watch;
 	http_upgraded_fn *on_upgraded;
@@ -349,10 +351,10 @@ static enum MHD_Result begin(struct http *http, struct MHD_Connection *connectio
 	http_connection_enter(&http->connections, exchange->held, HTTP_BODY);
 	if (http_head_check_length(&exchange->request, &error))
 		return refuse_length(exchange, &error);
-	if (strstr(path, ESCAPED_NUL)) {
-		error_set(&error, ERROR_INVALID, "the path has a NUL (%s), which no name has", ESCAPED_NUL);
+	if (http_head_decode_path(exchange->request.path, &exchange->path, &error))
 		return refuse_early(exchange, &error);
-	}
+	if (exchange->path)
+		exchange->request.path = exchange->path;
 	if (http->handler->check(http->context, &exchange->request, &error) ||
 		http_head_check_upgrade(&exchange->request, version, &error))
 		return refuse_early(exchange, &error);
@@ -443,6 +445,7 @@ static void on_completed(
 	if (exchange->response)
 		MHD_destroy_response(exchange->response);
 	free(exchange->request.body);
+	free(exchange->path);
 	free(exchange);
 }
 
@@ -477,12 +480,24 @@ static void on_message(void *context, const char *format, va_list arguments)
 	log_debug("libmicrohttpd: %s", line);
 }
 
-/* What holds a NUL would be cut there: it stays as it came. */
+/* Before it is taken apart. What is returned is the first *state of on_request. */
+static void *note_target(void *context, const char *target, struct MHD_Connection *connection)
+{
+	struct http *http = context;
+
+	(void)connection;
+	http->target = target;
+	return NULL;
+}
+
+/* Of the query's names and values; the path is decoded later, where it can be refused. What holds a NUL would
+ * be cut there: it stays as it came. */
 static size_t unescape(void *context, struct MHD_Connection *connection, char *text)
 {
-	(void)context;
+	const struct http *http = context;
+
 	(void)connection;
-	return strstr(text, ESCAPED_NUL) ? strlen(text) : MHD_http_unescape(text);
+	return text == http->target || strstr(text, ESCAPED_NUL) ? strlen(text) : MHD_http_unescape(text);
 }
 
 static int start_daemon(struct http *http, int listener)
@@ -492,10 +507,11 @@ static int start_daemon(struct http *http, int listener)
 	http->daemon = MHD_start_daemon(MHD_USE_EPOLL | MHD_USE_TURBO | MHD_ALLOW_SUSPEND_RESUME |
 						MHD_ALLOW_UPGRADE | MHD_USE_ERROR_LOG,
 		0, NULL, NULL, on_request, http, MHD_OPTION_EXTERNAL_LOGGER, on_message, NULL,
-		MHD_OPTION_UNESCAPE_CALLBACK, unescape, NULL, MHD_OPTION_LISTEN_SOCKET, listener,
-		MHD_OPTION_NOTIFY_COMPLETED, on_completed, http, MHD_OPTION_NOTIFY_CONNECTION, on_connection,
-		http, MHD_OPTION_CONNECTION_LIMIT, (unsigned int)HTTP_CONNECTIONS_MAX,
-		MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HTTP_HEADER_MEMORY, MHD_OPTION_END);
+		MHD_OPTION_UNESCAPE_CALLBACK, unescape, http, MHD_OPTION_URI_LOG_CALLBACK, note_target, http,
+		MHD_OPTION_LISTEN_SOCKET, listener, MHD_OPTION_NOTIFY_COMPLETED, on_completed, http,
+		MHD_OPTION_NOTIFY_CONNECTION, on_connection, http, MHD_OPTION_CONNECTION_LIMIT,
+		(unsigned int)HTTP_CONNECTIONS_MAX, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+		(size_t)HTTP_HEADER_MEMORY, MHD_OPTION_END);
 	if (!http->daemon)
 		return -EIO;
 	info = MHD_get_daemon_info(http->daemon, MHD_DAEMON_INFO_EPOLL_FD);

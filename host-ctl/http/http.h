@@ -67,7 +67,8 @@ struct http_answer {
 };
 
 struct http_request {
-	const char *method, *path; /* a HEAD is to be answered as the GET: the body is left out here */
+	const char *method; /* a HEAD is to be answered as the GET: the body is left out here */
+	const char *path;   /* decoded: no '/' in it was escaped, and no character is of control */
 	const struct http_peer *peer;
 	char *body;
 	size_t body_length;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "host-ctl/http/http_head.h"
 
+#include <ctype.h>
 #include <microhttpd.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,6 +9,8 @@
 
 #define CODING_CHUNKED "chunked"
 #define OPTION_UPGRADE "upgrade"
+
+enum { ESCAPE = 3, DELETE = 0x7f };
 
 struct lengths {
 	unsigned int count;
@@ -60,6 +63,70 @@ const char *http_head_path(const char *target)
 		return target;
 	path = strchr(target + sizeof scheme - 1, '/');
 	return path ? path : "/";
+}
+
+/* -1: it is no hexadecimal digit. */
+static int digit_of(char c)
+{
+	if (c >= '0' && c <= '9')
+		return c - '0';
+	c = (char)tolower((unsigned char)c);
+	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+/* The character that stands first, escaped or not, and how many bytes that takes. */
+static int read_character(const char *text, size_t *length, struct error *error)
+{
+	int high = text[0] == '%' ? digit_of(text[1]) : 0;
+	int low = text[0] == '%' && high >= 0 ? digit_of(text[2]) : 0;
+
+	*length = text[0] == '%' ? ESCAPE : 1;
+	if (high >= 0 && low >= 0)
+		return text[0] == '%' ? high << 4 | low : (unsigned char)text[0];
+	return error_set(error, ERROR_INVALID,
+		"the path has a %% without two hexadecimal digits after it: a %% itself is %%25");
+}
+
+/* The same, when a path may have it; else -1 with *error set. */
+static int take_character(const char *text, size_t *length, struct error *error)
+{
+	int character = read_character(text, length, error);
+
+	if (character < 0)
+		return -1;
+	if (character == '/' && *length == ESCAPE)
+		return error_set(
+			error, ERROR_INVALID, "the path has an escaped / (%.3s), which no name has", text);
+	if (!character)
+		return error_set(error, ERROR_INVALID, "the path has a NUL (%.3s), which no name has", text);
+	if (character < ' ' || character == DELETE)
+		return error_set(error, ERROR_INVALID,
+			"the path has a control character (%%%02X), which no name has", (unsigned)character);
+	return character;
+}
+
+int http_head_decode_path(const char *path, char **decoded, struct error *error)
+{
+	size_t length, to = 0;
+	char *text = strchr(path, '%') ? malloc(strlen(path) + 1) : NULL;
+
+	*decoded = NULL;
+	if (!text && strchr(path, '%'))
+		return error_set(error, ERROR_INTERNAL, "out of memory for the request");
+	for (; *path; path += length) {
+		int character = take_character(path, &length, error);
+
+		if (character < 0) {
+			free(text);
+			return -1;
+		}
+		if (text)
+			text[to++] = (char)character;
+	}
+	if (text)
+		text[to] = '\0';
+	*decoded = text;
+	return 0;
 }
 
 static enum MHD_Result note_key(void *context, enum MHD_ValueKind kind, const char *name, const char *value)

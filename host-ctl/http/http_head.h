@@ -12,6 +12,13 @@
 /* The path of a target, which may have the absolute form (RFC 9112, 3.2.2): scheme and authority do not
  * matter here. */
 const char *http_head_path(const char *target);
+/*
+ * The path with its escapes decoded (RFC 3986, 2.1), from malloc; *decoded NULL: it has none. Its parts are
+ * what stands between two '/' before that, so that none comes of an escape. 0; or -1 with *error set:
+ * ERROR_INVALID: a '%' without two hexadecimal digits after it, or an escaped '/', or a control character or
+ * NUL, escaped or not; or ERROR_INTERNAL without memory.
+ */
+int http_head_decode_path(const char *path, char **decoded, struct error *error);
 /* Fills wants_upgrade, keys and key. The texts live as long as the request. A HEAD wants no upgrade. */
 void http_head_read(struct http_request *request);
 /* 0; or -1 with *error set, ERROR_INVALID: where the body ends is not known (RFC 9112, 6.1 and 6.3), so

@@ -84,6 +84,15 @@ unsigned int pool_count_found(const struct pool *pool)
 	return count;
 }
 
+unsigned int pool_count_owned(const struct pool *pool)
+{
+	unsigned int count = 0;
+
+	for (unsigned int i = 0; i < POOL_VMS_MAX; i++)
+		count += pool->slots[i] && pool->slots[i]->state == VM_OWNED;
+	return count;
+}
+
 struct metrics_pool *pool_metrics(const struct pool *pool)
 {
 	return pool->metrics;

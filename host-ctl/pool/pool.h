@@ -116,6 +116,8 @@ void pool_cancel(struct pool *pool, struct pool_claim *claim);
 
 /* How many of its VMs an earlier daemon started. */
 unsigned int pool_count_found(const struct pool *pool);
+/* How many are somebody's who keeps them: sandboxes'. */
+unsigned int pool_count_owned(const struct pool *pool);
 struct metrics_pool *pool_metrics(const struct pool *pool);
 void pool_read_gauges(const struct pool *pool, struct metrics_gauges *gauges);
 /* The body of GET /v1/pool, the caller's reference. NULL without memory. */

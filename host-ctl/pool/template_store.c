@@ -3,7 +3,7 @@
 #include "common/io.h"
 #include "common/log.h"
 #include "host-ctl/pool/template_check.h"
-#include "host-ctl/support/input_file.h"
+#include "host-ctl/support/json_file.h"
 #include "host-ctl/support/state_folder.h"
 #include "host-ctl/support/worker.h"
 
@@ -186,22 +186,6 @@ static int sync_file(int folder, const char *name)
 	return r;
 }
 
-static int write_description(int folder, const json_t *about)
-{
-	int fd = openat(folder, description, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600), r;
-	char *text;
-
-	if (fd < 0)
-		return -errno;
-	text = json_dumps(about, JSON_INDENT(2) | JSON_SORT_KEYS);
-	r = text ? io_write_all(fd, text, strlen(text)) : -ENOMEM;
-	if (!r && fsync(fd) < 0)
-		r = -errno;
-	free(text);
-	fd_close(&fd);
-	return r;
-}
-
 /* The folder gets the name. What had it before has the folder's name then, and goes. */
 static int give_name(const struct template_store *store, const char *folder, const char *name)
 {
@@ -217,7 +201,7 @@ static int give_name(const struct template_store *store, const char *folder, con
 
 int template_store_write(int fd, const struct template *template)
 {
-	int r = write_description(fd, template->about);
+	int r = json_file_write(fd, description, template->about);
 
 	if (!r)
 		r = sync_file(fd, "state");
@@ -272,20 +256,6 @@ struct template *template_store_find(const struct template_store *store, const c
 	return template;
 }
 
-/* NULL: it cannot be read, or is not JSON; *kind: what it is that is no file, or NULL. */
-static json_t *read_description(int folder, const char **kind)
-{
-	struct stat status;
-	int fd = input_file_open(folder, description, O_NOFOLLOW, INPUT_FILE, &status, kind);
-	char *text = fd < 0 ? NULL : malloc(TEMPLATE_JSON_MAX);
-	ssize_t length = text ? io_read_full(fd, text, TEMPLATE_JSON_MAX) : -1;
-	json_t *about = length < 0 ? NULL : json_loadb(text, (size_t)length, JSON_REJECT_DUPLICATES, NULL);
-
-	free(text);
-	fd_close(&fd);
-	return about;
-}
-
 static int refuse_damaged(struct error *error, const char *name, const char *why)
 {
 	error_set(error, ERROR_BUILD_FAILED, "template %.64s cannot be used: %s", name, why);
@@ -327,7 +297,7 @@ static json_t *read_checked(int folder, const char *name, char fault[TEMPLATE_FA
 	}
 	if (template_check_folder(&status, fault))
 		return NULL;
-	about = read_description(folder, &kind);
+	about = json_file_read(folder, description, TEMPLATE_JSON_MAX, &kind);
 	why = template_check_about(about, name);
 	if (!why)
 		return about;

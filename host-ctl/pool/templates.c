@@ -270,9 +270,11 @@ static int refuse_use(const char *name, const struct pool *pool, struct error *e
 
 	pool_read_gauges(pool, &now);
 	return error_set(error, ERROR_CONFLICT,
-		"template %s is in use: its pool has the target %u, %u VMs are of it, %u runs wait: set the "
-		"target to 0 and let the runs end",
-		name, now.target, now.warm + now.starting + now.busy + now.ending, now.queued);
+		"template %s is in use: its pool has the target %u, %u VMs are of it, %u of these of "
+		"sandboxes, %u runs wait: set the target to 0, delete its sandboxes (GET "
+		"/v1/sandboxes?template=%s), and let the runs end",
+		name, now.target, now.warm + now.starting + now.busy + now.ending, pool_count_owned(pool),
+		now.queued, name);
 }
 
 int templates_remove(struct templates *templates, const char *name, struct error *error)

@@ -374,27 +374,21 @@ void command_drop(struct command *command)
 
 void command_wait(struct command *command, struct command_waiter *waiter)
 {
-	waiter->next = command->waiters;
-	waiter->link = &command->waiters;
-	if (waiter->next)
-		waiter->next->link = &waiter->next;
-	command->waiters = waiter;
+	list_add(&command->waiters, &waiter->entry);
 }
 
 void command_leave(struct command_waiter *waiter)
 {
-	if (!waiter->link)
-		return;
-	*waiter->link = waiter->next;
-	if (waiter->next)
-		waiter->next->link = waiter->link;
-	waiter->link = NULL;
+	list_remove(&waiter->entry);
 }
 
 void command_tell(struct command *command)
 {
-	for (struct command_waiter *waiter = command->waiters; waiter; waiter = waiter->next)
+	for (struct list_entry *entry = command->waiters.first; entry; entry = entry->next) {
+		struct command_waiter *waiter = (struct command_waiter *)entry;
+
 		waiter->news(waiter);
+	}
 }
 
 void command_read_on(struct command *command)

@@ -27,6 +27,7 @@
 #include "host-ctl/run/run_output.h"
 #include "host-ctl/sandbox/command_token.h"
 #include "host-ctl/sandbox/sandbox.h"
+#include "host-ctl/support/list.h"
 
 struct command_writing;
 struct journal_command;
@@ -83,7 +84,7 @@ struct command_reader_events {
 /* Who waits for more output, or the end: told of it from within, as often as there is any, until
  * command_leave. In its owner's memory. */
 struct command_waiter {
-	struct command_waiter *next, **link; /* link NULL: it waits for nothing */
+	struct list_entry entry;
 	void (*news)(struct command_waiter *waiter);
 };
 
@@ -100,7 +101,8 @@ struct command {
 	bool started;			 /* STARTED came */
 	bool counted;			 /* among the sandbox's that run */
 	bool returns;			 /* an earlier daemon had started it */
-	bool doomed;			 /* it returns, and is to be killed then */
+	bool doomed;			 /* to be killed as soon as it runs, or runs again */
+	bool fetches;			 /* it ended under an earlier daemon, and its output is to come */
 	bool intended;			 /* its row says that it is started */
 	bool has_row;			 /* or one is being written */
 	struct command_writing *writing; /* that somebody waits for; or NULL */
@@ -125,7 +127,7 @@ struct command {
 	struct run_output output[2];
 	unsigned int output_max;       /* bytes of each that are held when it has ended; 0: all that were */
 	struct command_reader *reader; /* NULL: nobody is attached */
-	struct command_waiter *waiters;
+	struct list waiters;
 	unsigned int holders;			      /* of command_hold */
 	struct run_result result;		      /* of ENDED */
 	uint64_t created_ms, started_ms, ended_ms;    /* CLOCK_REALTIME; 0: not yet */

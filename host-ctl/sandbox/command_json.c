@@ -25,10 +25,14 @@ static json_t *time_or_null(uint64_t milliseconds)
 	return milliseconds ? json_integer((json_int_t)milliseconds) : json_null();
 }
 
-static json_t *output_to_json(const struct run_output *output)
+static json_t *output_to_json(const struct command *command, int stream)
 {
-	return json_pack("{s:I,s:I,s:I}", "bytes", (json_int_t)output->total, "held",
-		(json_int_t)output->length, "oldest", (json_int_t)run_output_oldest(output));
+	const struct run_output *output = &command->output[stream];
+	uint64_t lost = command->fetches ? 0 : output->total - output->length;
+
+	return json_pack("{s:I,s:I,s:I,s:I}", "bytes", (json_int_t)output->total, "held",
+		(json_int_t)output->length, "lost", (json_int_t)lost, "oldest",
+		(json_int_t)run_output_oldest(output));
 }
 
 /* result, error and usage: null where there is none. */
@@ -52,9 +56,9 @@ json_t *command_to_json(const struct command *command)
 	json_t *object = json_pack("{s:s,s:s,s:s,s:s,s:s,s:b,s:o,s:o,s:o,s:o,s:o}", "id", command->id,
 		"sandbox", command->sandbox->id, "state", command_state_name(command), "argv0", command->name,
 		"on_detach", command->keep ? "keep" : "kill", "attached", (int)(command->reader != NULL),
-		"stdout", output_to_json(&command->output[0]), "stderr", output_to_json(&command->output[1]),
-		"created_ms", time_or_null(command->created_ms), "started_ms",
-		time_or_null(command->started_ms), "ended_ms", time_or_null(command->ended_ms));
+		"stdout", output_to_json(command, 0), "stderr", output_to_json(command, 1), "created_ms",
+		time_or_null(command->created_ms), "started_ms", time_or_null(command->started_ms),
+		"ended_ms", time_or_null(command->ended_ms));
 
 	if (object && add_end(command, object) == 0)
 		return object;

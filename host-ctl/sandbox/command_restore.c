@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Commands of an earlier daemon's: what their rows say becomes of them. */
 #include "host-ctl/journal/journal_commands.h"
+#include "host-ctl/sandbox/command_fetch.h"
 #include "host-ctl/sandbox/command_private.h"
 #include "host-ctl/sandbox/commands.h"
 #include "host-ctl/sandbox/sandboxes_private.h"
@@ -29,7 +30,7 @@ static void take_request(struct command *command, struct journal_command *row)
 	row->payload = row->input = (struct journal_bytes){.bytes = NULL};
 }
 
-/* Its output is not held any more; how much there was is known. */
+/* How much output there was is known; its guest may still hold it (command_fetch.h). */
 static void take_result(struct command *command, const struct journal_command *row)
 {
 	command->state = COMMAND_ENDED;
@@ -44,6 +45,8 @@ static void take_result(struct command *command, const struct journal_command *r
 	memcpy(command->result.vm, command->sandbox->vm_id, sizeof command->result.vm);
 	run_output_begin_at(&command->output[0], row->exit.stdout_bytes);
 	run_output_begin_at(&command->output[1], row->exit.stderr_bytes);
+	if (command->started && !row->error.kind && (row->exit.stdout_bytes || row->exit.stderr_bytes))
+		command_fetch(command);
 }
 
 /* Whoever was attached has left with the daemon. */

@@ -293,6 +293,7 @@ static void begin(struct command *command, int fd)
 		return;
 	}
 	command->state = COMMAND_RUNNING;
+	command->doomed = command->doomed || command->phase == COMMAND_IS_KILLED;
 	command->running_ns = clock_now();
 	if (!command->returns)
 		run_request_finish(&command->request);
@@ -325,8 +326,13 @@ static void fail_unconnected(
 void command_connect(struct command *command)
 {
 	struct sandbox *sandbox = command->sandbox;
-	int fd = take_stream(sandbox), status;
+	int fd, status;
 
+	/* A KILL that came before this turn of the loop is over ends it in the next. */
+	if (command->phase == COMMAND_IS_KILLED && !command->returns)
+		return;
+	command->doomed = command->doomed || command->phase == COMMAND_IS_KILLED;
+	fd = take_stream(sandbox);
 	command->state = COMMAND_CONNECTING;
 	if (fd >= 0) {
 		begin(command, fd);

@@ -4,28 +4,19 @@
 
 void events_listen(struct events *events, struct events_listener *listener)
 {
-	listener->next = events->listeners;
-	listener->link = &events->listeners;
-	if (listener->next)
-		listener->next->link = &listener->next;
-	events->listeners = listener;
+	list_add(&events->listeners, &listener->entry);
 }
 
 void events_unlisten(struct events_listener *listener)
 {
-	if (!listener->link)
-		return;
-	*listener->link = listener->next;
-	if (listener->next)
-		listener->next->link = listener->link;
-	listener->link = NULL;
+	list_remove(&listener->entry);
 }
 
 unsigned int events_count_listeners(const struct events *events)
 {
 	unsigned int count = 0;
 
-	for (const struct events_listener *listener = events->listeners; listener; listener = listener->next)
+	for (const struct list_entry *entry = events->listeners.first; entry; entry = entry->next)
 		count++;
 	return count;
 }
@@ -37,14 +28,17 @@ static void publish(struct events *events, json_t *event)
 
 	json_object_set_new(event, "seq", json_integer((json_int_t)++events->sequence));
 	json_object_set_new(event, "time_ms", json_integer((json_int_t)now));
-	for (struct events_listener *listener = events->listeners; listener; listener = listener->next)
+	for (struct list_entry *entry = events->listeners.first; entry; entry = entry->next) {
+		struct events_listener *listener = (struct events_listener *)entry;
+
 		listener->event(listener, event);
+	}
 	json_decref(event);
 }
 
 void events_tell_sandbox(struct events *events, const struct sandbox *sandbox, enum sandbox_state before)
 {
-	if (!events->listeners)
+	if (!events->listeners.first)
 		return;
 	publish(events,
 		json_pack("{s:s,s:s,s:s,s:s,s:o}", "event", "sandbox", "sandbox", sandbox->id, "state",
@@ -56,7 +50,7 @@ void events_tell_command(struct events *events, const struct command *command)
 {
 	bool ended = command->state == COMMAND_ENDED;
 
-	if (!events->listeners)
+	if (!events->listeners.first)
 		return;
 	publish(events,
 		json_pack("{s:s,s:s,s:s,s:s,s:o}", "event", "command", "sandbox", command->sandbox->id,

@@ -5,16 +5,17 @@
 #define HOST_CTL_EVENTS_H
 
 #include "host-ctl/sandbox/command.h"
+#include "host-ctl/support/list.h"
 
 /* Part of its owner's memory, which stays until events_unlisten. */
 struct events_listener {
-	struct events_listener *next, **link;
+	struct list_entry entry;
 	/* event: an object, the publisher's. It neither adds nor removes a listener. */
 	void (*event)(struct events_listener *listener, json_t *event);
 };
 
 struct events {
-	struct events_listener *listeners;
+	struct list listeners;
 	uint64_t sequence; /* of the last one */
 };
 

@@ -50,21 +50,12 @@ static void set_error(struct operation *operation, const struct sandbox *sandbox
 
 void operation_wait(struct operation *operation, struct operation_waiter *waiter)
 {
-	waiter->next = operation->waiters;
-	waiter->link = &operation->waiters;
-	if (waiter->next)
-		waiter->next->link = &waiter->next;
-	operation->waiters = waiter;
+	list_add(&operation->waiters, &waiter->entry);
 }
 
 void operation_leave(struct operation_waiter *waiter)
 {
-	if (!waiter->link)
-		return;
-	*waiter->link = waiter->next;
-	if (waiter->next)
-		waiter->next->link = waiter->link;
-	waiter->link = NULL;
+	list_remove(&waiter->entry);
 }
 
 /* Each answer may bring the next request, and with that anything. */
@@ -73,10 +64,8 @@ static void tell(struct operation *operation)
 	struct operation_waiter *waiter;
 
 	operation->telling = true;
-	while ((waiter = operation->waiters)) {
-		operation_leave(waiter);
+	while ((waiter = (struct operation_waiter *)list_take(&operation->waiters)))
 		waiter->over(waiter, operation);
-	}
 	operation->telling = false;
 }
 

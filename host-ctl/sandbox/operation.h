@@ -8,6 +8,7 @@
 #define HOST_CTL_OPERATION_H
 
 #include "host-ctl/sandbox/sandbox.h"
+#include "host-ctl/support/list.h"
 
 enum { OPERATIONS_MAX = 1024, OPERATION_ID_MAX = 24 };
 
@@ -32,13 +33,13 @@ struct operation {
 	struct sandbox_watcher watcher;
 	struct sandbox *sandbox; /* NULL once it is over */
 	char sandbox_id[SANDBOX_ID_MAX];
-	struct operation_waiter *waiters;
+	struct list waiters;
 	bool telling; /* them, and so it stays */
 };
 
 /* Whoever waits for one: told once, when it is over; in its owner's memory until then, or operation_leave. */
 struct operation_waiter {
-	struct operation_waiter *next, **link; /* link NULL: it waits for nothing */
+	struct list_entry entry;
 	void (*over)(struct operation_waiter *waiter, struct operation *operation);
 };
 

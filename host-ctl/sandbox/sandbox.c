@@ -3,6 +3,7 @@
 #include "common/io.h"
 #include "common/log.h"
 #include "host-ctl/journal/journal_sandboxes.h"
+#include "host-ctl/sandbox/command_fetch.h"
 #include "host-ctl/sandbox/commands.h"
 #include "host-ctl/sandbox/sandbox_private.h"
 #include "host-ctl/sandbox/sandbox_record.h"
@@ -17,27 +18,7 @@
 #include <string.h>
 #include <sys/random.h>
 
-/* --- the clocks --- */
-
-static void arm(struct sandbox *sandbox)
-{
-	uint64_t first = 0, now = clock_now();
-
-	for (int i = 0; i < SANDBOX_CLOCK_COUNT; i++)
-		if (sandbox->due_ns[i] && (!first || sandbox->due_ns[i] < first))
-			first = sandbox->due_ns[i];
-	loop_set_timer(sandbox->timer, !first ? 0 : first > now ? first - now : 1);
-}
-
-void sandbox_set_clock(struct sandbox *sandbox, enum sandbox_clock clock, uint64_t milliseconds)
-{
-	uint64_t due = milliseconds ? clock_now() + milliseconds * CLOCK_NS_PER_MS : 0;
-
-	if (!due && !sandbox->due_ns[clock])
-		return;
-	sandbox->due_ns[clock] = due;
-	arm(sandbox);
-}
+/* --- what its clocks do --- */
 
 static bool may_be_idle(const struct sandbox *sandbox)
 {
@@ -61,7 +42,7 @@ static void be_idle(struct sandbox *sandbox)
 	sandbox_ask(sandbox, kill ? SANDBOX_DELETE : SANDBOX_PAUSE, "it was idle for idle.after_ms", &error);
 }
 
-static void time_is_up(struct sandbox *sandbox, enum sandbox_clock clock)
+void sandbox_time_is_up(struct sandbox *sandbox, enum sandbox_clock clock)
 {
 	struct error error;
 
@@ -86,63 +67,32 @@ static void time_is_up(struct sandbox *sandbox, enum sandbox_clock clock)
 	}
 }
 
-static void timer_fired(void *context)
-{
-	struct sandbox *sandbox = context;
-	uint64_t now = clock_now();
-
-	for (int i = 0; i < SANDBOX_CLOCK_COUNT; i++) {
-		if (!sandbox->due_ns[i] || sandbox->due_ns[i] > now)
-			continue;
-		sandbox->due_ns[i] = 0;
-		arm(sandbox);
-		/* One a turn: it may be the last that is heard of it. */
-		time_is_up(sandbox, (enum sandbox_clock)i);
-		return;
-	}
-	arm(sandbox);
-}
-
 /* --- who watches --- */
-
-static void link_watcher(struct sandbox_watcher **list, struct sandbox_watcher *watcher)
-{
-	watcher->next = *list;
-	watcher->link = list;
-	if (watcher->next)
-		watcher->next->link = &watcher->next;
-	*list = watcher;
-}
 
 void sandbox_watch(struct sandbox *sandbox, struct sandbox_watcher *watcher)
 {
-	link_watcher(&sandbox->watchers, watcher);
+	list_add(&sandbox->watchers, &watcher->entry);
 }
 
 void sandbox_unwatch(struct sandbox_watcher *watcher)
 {
-	if (!watcher->link)
-		return;
-	*watcher->link = watcher->next;
-	if (watcher->next)
-		watcher->next->link = watcher->link;
-	watcher->link = NULL;
+	list_remove(&watcher->entry);
 }
 
 /* Each once, though they come and go meanwhile. */
 static void notify(struct sandbox *sandbox)
 {
-	struct sandbox_watcher *left = NULL, *watcher;
+	struct list left = {NULL};
+	struct list_entry *entry;
 
 	/* Whoever is told may answer a client, whose next request may want its place (sandboxes_new). */
 	sandbox->users++;
-	while ((watcher = sandbox->watchers)) {
-		sandbox_unwatch(watcher);
-		link_watcher(&left, watcher);
-	}
-	while ((watcher = left)) {
-		sandbox_unwatch(watcher);
-		link_watcher(&sandbox->watchers, watcher);
+	while ((entry = list_take(&sandbox->watchers)))
+		list_add(&left, entry);
+	while ((entry = list_take(&left))) {
+		struct sandbox_watcher *watcher = (struct sandbox_watcher *)entry;
+
+		list_add(&sandbox->watchers, entry);
 		watcher->changed(watcher, sandbox);
 	}
 	sandbox->users--;
@@ -195,6 +145,12 @@ static struct sandbox *sandbox_of_request(struct vm_request *request)
 	return (struct sandbox *)((char *)request - offsetof(struct sandbox, request));
 }
 
+/* By what happens to it. One that is being deleted only fails to be noted so. */
+static bool can_fail(const struct sandbox *sandbox)
+{
+	return sandbox->state != SANDBOX_DELETING && sandbox_state_may_go(sandbox->state, SANDBOX_FAILED);
+}
+
 static void vm_ended(void *context)
 {
 	struct sandbox *sandbox = context;
@@ -206,7 +162,7 @@ static void vm_ended(void *context)
 	if (sandbox->state == SANDBOX_STARTING) {
 		error_set(&sandbox->error, ERROR_GUEST_LOST, "%s", reason);
 		sandbox_move(sandbox, SANDBOX_STOPPING, reason);
-	} else if (sandbox_state_may_go(sandbox->state, SANDBOX_FAILED)) {
+	} else if (can_fail(sandbox)) {
 		sandbox_move(sandbox, SANDBOX_FAILED, reason);
 	}
 }
@@ -219,6 +175,18 @@ static void forget_vm(struct sandbox *sandbox)
 	sandbox->pid = 0;
 }
 
+/* No VM is left of one that was deleted. */
+static void settle_deleted(struct sandbox *sandbox)
+{
+	if (!sandbox->unnoted) {
+		sandbox_move(sandbox, SANDBOX_GONE, NULL);
+		return;
+	}
+	sandbox->reason[0] = '\0';
+	sandbox_move(
+		sandbox, SANDBOX_FAILED, "it was deleted and has no VM any more, but that is not noted yet");
+}
+
 static void vm_gone(void *context)
 {
 	struct sandbox *sandbox = context;
@@ -226,7 +194,7 @@ static void vm_gone(void *context)
 	sandbox->vm = NULL;
 	sandbox->verified = vm_left_nothing(sandbox->vm_config, sandbox->vm_id);
 	if (sandbox->state == SANDBOX_DELETING) {
-		sandbox_move(sandbox, SANDBOX_GONE, NULL);
+		settle_deleted(sandbox);
 	} else if (sandbox->state == SANDBOX_STOPPING) {
 		forget_vm(sandbox);
 		sandbox_move(sandbox, SANDBOX_STOPPED, NULL);
@@ -263,7 +231,7 @@ static void end_deleted(struct sandbox *sandbox)
 	if (sandbox->vm)
 		vm_end(sandbox->vm, "its sandbox was deleted");
 	else
-		sandbox_move(sandbox, SANDBOX_GONE, NULL);
+		settle_deleted(sandbox);
 }
 
 static void delete (struct sandbox *sandbox, const char *reason)
@@ -274,29 +242,64 @@ static void delete (struct sandbox *sandbox, const char *reason)
 		sandbox->verified = true;
 	}
 	fd_close(&sandbox->stream);
+	if (sandbox->unnoted)
+		sandbox->reason[0] = '\0';
+	sandbox->unnoted = false;
 	sandbox_move(sandbox, SANDBOX_DELETING, reason);
 	/* One of which there is a row is not told to be gone before that says so. */
 	if (!sandbox->writing)
 		end_deleted(sandbox);
 }
 
-void sandbox_recorded(struct sandbox *sandbox, const struct error *error)
+/* That it is deleted is noted, or, with an error (else NULL), is not: its VM is not kept for that. */
+static void deletion_recorded(struct sandbox *sandbox, const struct error *error)
 {
-	if (sandbox->state == SANDBOX_DELETING)
-		end_deleted(sandbox);
-	if (sandbox->state == SANDBOX_STOPPING)
-		sandbox_stop_recorded(sandbox, error);
-	if (sandbox->state != SANDBOX_CREATING && sandbox->state != SANDBOX_STARTING)
-		return;
+	sandbox->unnoted = error != NULL;
+	if (error)
+		error_set(&sandbox->error, error->kind,
+			"sandbox %s has no VM any more, but that it is deleted could not be noted: %.380s, "
+			"and delete it again",
+			sandbox->id, error->message);
+	end_deleted(sandbox);
+}
+
+/* Its first row, or that of its start. */
+static void life_recorded(struct sandbox *sandbox, const struct error *error)
+{
 	if (!error) {
 		sandbox_move(sandbox, SANDBOX_READY, NULL);
 		return;
 	}
 	sandbox->error = *error;
+	if (sandbox->state == SANDBOX_CREATING)
+		sandbox_record_remove(sandbox);
 	give_up(sandbox, error->message);
 	/* Its client has been told that it has had no effect: neither it nor its name is to stay. */
 	if (sandbox->state == SANDBOX_FAILED)
 		delete (sandbox, error->message);
+}
+
+void sandbox_recorded(struct sandbox *sandbox, const struct error *error)
+{
+	switch (sandbox->state) {
+	case SANDBOX_DELETING:
+		deletion_recorded(sandbox, error);
+		return;
+	case SANDBOX_STOPPING:
+		sandbox_stop_recorded(sandbox, error);
+		return;
+	case SANDBOX_CREATING:
+	case SANDBOX_STARTING:
+		life_recorded(sandbox, error);
+		return;
+	case SANDBOX_FAILED:
+		/* What it was deleted for is noted at last. */
+		if (sandbox->unnoted && !error)
+			delete (sandbox, "it was deleted");
+		return;
+	default:
+		return;
+	}
 }
 
 void sandbox_own(struct sandbox *sandbox, struct vm *vm)
@@ -309,8 +312,9 @@ void sandbox_own(struct sandbox *sandbox, struct vm *vm)
 	vm_own(vm, &owner_events, sandbox, &sandbox->stream);
 	sandbox->pool = NULL;
 	pool_refill(pool);
+	/* What they come to is what is told and noted. */
 	status = sandbox->spec.memory_max || sandbox->spec.cpu_max
-			 ? vm_limit(vm, sandbox->spec.memory_max, sandbox->spec.cpu_max)
+			 ? vm_limit(vm, &sandbox->spec.memory_max, &sandbox->spec.cpu_max)
 			 : 0;
 	if (!status) {
 		if (sandbox_record(sandbox, &sandbox->error))
@@ -388,11 +392,17 @@ static int ask_vm(struct sandbox *sandbox, enum sandbox_state next, struct error
 	return 0;
 }
 
+int sandbox_check(
+	const struct sandbox *sandbox, enum sandbox_verb verb, enum sandbox_state *next, struct error *error)
+{
+	return sandbox_state_apply(sandbox->state, verb, sandbox->id, sandbox->reason, next, error);
+}
+
 int sandbox_ask(struct sandbox *sandbox, enum sandbox_verb verb, const char *reason, struct error *error)
 {
 	enum sandbox_state next;
 
-	if (sandbox_state_apply(sandbox->state, verb, sandbox->id, &next, error))
+	if (sandbox_check(sandbox, verb, &next, error))
 		return -1;
 	look_idle(sandbox);
 	if (next == sandbox->state)
@@ -411,7 +421,7 @@ int sandbox_ask(struct sandbox *sandbox, enum sandbox_verb verb, const char *rea
 
 void sandbox_fail(struct sandbox *sandbox, const char *reason)
 {
-	if (!sandbox->vm || !sandbox_state_may_go(sandbox->state, SANDBOX_FAILED))
+	if (!sandbox->vm || !can_fail(sandbox))
 		return;
 	fd_close(&sandbox->stream);
 	sandbox->failed_by_host = true;
@@ -454,11 +464,7 @@ static struct sandbox *make(struct sandboxes *all, uid_t uid)
 	sandbox->claim.refused = refused;
 	sandbox->request.replied = paused_or_resumed;
 	sandbox->knock.replied = sandbox_knocked;
-	sandbox->timer = loop_add_timer(all->config.loop, timer_fired, sandbox);
-	if (sandbox->timer)
-		return sandbox;
-	free(sandbox);
-	return NULL;
+	return sandbox;
 }
 
 void sandbox_destroy(struct sandbox *sandbox)
@@ -466,8 +472,8 @@ void sandbox_destroy(struct sandbox *sandbox)
 	sandbox_record_forget(sandbox);
 	if (sandbox->pool)
 		pool_cancel(sandbox->pool, &sandbox->claim);
+	command_fetch_end(sandbox);
 	commands_destroy(sandbox);
-	loop_remove(sandbox->timer);
 	fd_close(&sandbox->stream);
 	sandbox_spec_finish(&sandbox->spec);
 	free(sandbox);
@@ -480,7 +486,7 @@ struct sandbox *sandbox_create(
 	struct vm *vm;
 
 	if (!sandbox) {
-		error_set(error, ERROR_INTERNAL, "out of memory or fds for the sandbox");
+		error_set(error, ERROR_INTERNAL, "out of memory for the sandbox");
 		return NULL;
 	}
 	if (sandbox_claim(sandbox, spec->template, &vm, error)) {
@@ -552,7 +558,7 @@ int sandbox_restore(
 	struct sandbox *sandbox = make(all, row->uid);
 
 	if (!sandbox)
-		return error_set(error, ERROR_INTERNAL, "out of memory or fds for the sandbox");
+		return error_set(error, ERROR_INTERNAL, "out of memory for the sandbox");
 	if (restore_spec(sandbox, row->spec, error)) {
 		sandbox_destroy(sandbox);
 		return -1;

@@ -15,6 +15,7 @@
 #include "host-ctl/pool/pool.h"
 #include "host-ctl/sandbox/sandbox_spec.h"
 #include "host-ctl/sandbox/sandbox_state.h"
+#include "host-ctl/support/list.h"
 #include "host-ctl/vm/vm.h"
 #include <stdbool.h>
 #include <stdint.h>
@@ -30,6 +31,7 @@ enum {
 };
 
 struct command;
+struct command_fetch;
 struct journal_sandbox;
 struct sandbox;
 struct sandboxes;
@@ -37,11 +39,11 @@ struct sandbox_writing;
 
 /* Told of each change of a sandbox's state, from within it; in its owner's memory until sandbox_unwatch. */
 struct sandbox_watcher {
-	struct sandbox_watcher *next, **link; /* link NULL: it watches nothing */
+	struct list_entry entry;
 	void (*changed)(struct sandbox_watcher *watcher, struct sandbox *sandbox);
 };
 
-/* What it does when; all on one timer. */
+/* What it does when (sandbox_clocks.c). */
 enum sandbox_clock {
 	SANDBOX_CLOCK_TTL,
 	SANDBOX_CLOCK_IDLE,
@@ -72,14 +74,15 @@ struct sandbox {
 	const struct vm_config *vm_config;
 	int stream; /* to the agent, open and unused; or -1 */
 	struct vm_request request, knock;
-	struct sandbox_watcher *watchers;
-	struct loop_source *timer;
+	struct list watchers;
 	uint64_t due_ns[SANDBOX_CLOCK_COUNT];	 /* CLOCK_MONOTONIC; 0: never */
 	unsigned int users;			 /* of sandbox_hold */
 	bool failed_by_host;			 /* FAILED by sandbox_fail */
 	struct command *commands, *last_command; /* the oldest first (commands.h) */
 	unsigned int command_count, running;
 	uint64_t last_session; /* the id of the last one in its guest */
+	struct command_fetch
+		*fetch; /* of output of an earlier daemon's commands; NULL: there is none to come */
 	/* What its row has (sandbox_record.h). */
 	uint64_t start_ticks;
 	unsigned int slot;
@@ -87,6 +90,7 @@ struct sandbox {
 	bool seen;			 /* it is known whether its guest stands */
 	bool comes_up;			 /* its guest runs, but does not take commands yet */
 	bool recorded;			 /* there is a row, or one is being written */
+	bool unnoted;			 /* it was deleted, and its row does not say so yet */
 	struct sandbox_writing *writing; /* that READY waits for; or NULL */
 };
 
@@ -103,6 +107,9 @@ int sandbox_restore(
 /* Only one that is gone, or whose VM is. For sandboxes.c. */
 void sandbox_destroy(struct sandbox *sandbox);
 
+/* What a verb would make of it now (sandbox_state_apply). */
+int sandbox_check(
+	const struct sandbox *sandbox, enum sandbox_verb verb, enum sandbox_state *next, struct error *error);
 /*
  * Has it do what a verb asks for, as the table says: 0 when it is done or begun, -1 with *error set (of a
  * start also as of sandbox_create). reason: of a stop or a deletion, for people.

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Between sandbox.c, sandbox_power.c and sandbox_return.c. */
+/* Between sandbox.c, sandbox_clocks.c, sandbox_power.c and sandbox_return.c. */
 #ifndef HOST_CTL_SANDBOX_PRIVATE_H
 #define HOST_CTL_SANDBOX_PRIVATE_H
 
@@ -8,13 +8,19 @@
 /* The one place where its state changes. reason: of failed, stopping, stopped, deleting and gone; NULL: what
  * was said before holds. */
 void sandbox_move(struct sandbox *sandbox, enum sandbox_state next, const char *reason);
-/* 0 milliseconds: never. */
-void sandbox_set_clock(struct sandbox *sandbox, enum sandbox_clock clock, uint64_t milliseconds);
 /* Claims a VM of that template: 0 with *vm, which sandbox_own is for, or NULL: it comes later; or -1 with
  * *error set, as of templates_pool and pool_claim_vm. */
 int sandbox_claim(struct sandbox *sandbox, const char *template, struct vm **vm, struct error *error);
 /* Of one that is CREATING or STARTING: this is its VM. */
 void sandbox_own(struct sandbox *sandbox, struct vm *vm);
+
+/* One of its clocks has come. It may be gone after the call. */
+void sandbox_time_is_up(struct sandbox *sandbox, enum sandbox_clock clock);
+
+/* --- sandbox_clocks.c --- */
+
+/* From now on; 0 milliseconds: never. */
+void sandbox_set_clock(struct sandbox *sandbox, enum sandbox_clock clock, uint64_t milliseconds);
 
 /* --- sandbox_power.c --- */
 

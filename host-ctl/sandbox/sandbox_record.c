@@ -2,9 +2,12 @@
 #include "host-ctl/sandbox/sandbox_record.h"
 #include "host-ctl/journal/journal_sandboxes.h"
 #include "host-ctl/sandbox/sandboxes_private.h"
+#include "host-ctl/support/clock.h"
 #include "host-ctl/support/process.h"
 #include "host-ctl/vm/standby.h"
 
+#include <errno.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,37 +18,61 @@ _Static_assert((int)JOURNAL_SANDBOX_ID >= (int)SANDBOX_ID_MAX && (int)JOURNAL_VM
 /* A change that is under way, with all that it needs. Those of `undone` are at most the sandboxes that there
  * were: without room for them, no other is noted down. */
 struct sandbox_writing {
+	struct list_entry entry; /* of undone */
 	struct journal_job job;
 	struct journal_sandbox row;
 	struct sandboxes *all;
-	struct sandbox *waits; /* NULL: nobody */
-	struct sandbox_writing *next;
+	struct sandbox *waits; /* its `writing` is this; NULL: nobody */
 };
+
+static struct sandbox_writing *writing_of(struct journal_job *job)
+{
+	return (struct sandbox_writing *)((char *)job - offsetof(struct sandbox_writing, job));
+}
 
 static int put(struct journal *journal, struct journal_job *job, struct error *error)
 {
-	return journal_sandbox_put(journal, &((struct sandbox_writing *)job)->row, error);
+	return journal_sandbox_put(journal, &writing_of(job)->row, error);
 }
 
 static int take_out(struct journal *journal, struct journal_job *job, struct error *error)
 {
-	return journal_sandbox_remove(journal, ((struct sandbox_writing *)job)->row.id, error);
+	return journal_sandbox_remove(journal, writing_of(job)->row.id, error);
 }
 
 static void drop(struct sandbox_writing *writing)
 {
+	if (writing->waits)
+		writing->waits->writing = NULL;
+	list_remove(&writing->entry);
 	free(writing->row.spec);
 	free(writing);
 }
 
-/* The disk takes something again. */
-static void take_out_undone(struct sandboxes *all)
-{
-	struct sandbox_writing *writing = all->undone, *next;
+/* --- what the journal did not take, and must --- */
 
-	all->undone = NULL;
-	for (; writing; writing = next) {
-		next = writing->next;
+static bool is_deletion(const struct sandbox_writing *writing)
+{
+	return writing->job.work == take_out || writing->row.state == JOURNAL_SANDBOX_DELETING;
+}
+
+static void keep_undone(struct sandbox_writing *writing)
+{
+	struct sandboxes *all = writing->all;
+
+	if (!all->undone.first)
+		loop_set_timer(all->again, all->again_ms * CLOCK_NS_PER_MS);
+	list_add(&all->undone, &writing->entry);
+}
+
+/* Each is written, or comes back to undone. */
+static void write_undone(struct sandboxes *all)
+{
+	struct list_entry *entry;
+
+	while ((entry = list_take(&all->undone))) {
+		struct sandbox_writing *writing = (struct sandbox_writing *)entry;
+
 		if (all->config.journal)
 			journal_queue_put(all->config.journal, &writing->job);
 		else
@@ -53,25 +80,52 @@ static void take_out_undone(struct sandboxes *all)
 	}
 }
 
+static void again(void *context)
+{
+	struct sandboxes *all = context;
+
+	all->again_ms = all->again_ms < SANDBOX_RECORD_AGAIN_MAX_MS / 2 ? 2 * all->again_ms
+									: SANDBOX_RECORD_AGAIN_MAX_MS;
+	write_undone(all);
+}
+
+int sandbox_records_init(struct sandboxes *all)
+{
+	all->again_ms = SANDBOX_RECORD_AGAIN_MIN_MS;
+	all->again = loop_add_timer(all->config.loop, again, all);
+	return all->again ? 0 : -ENOMEM;
+}
+
+void sandbox_records_finish(struct sandboxes *all)
+{
+	struct list_entry *entry;
+
+	while ((entry = list_take(&all->undone)))
+		drop((struct sandbox_writing *)entry);
+	loop_remove(all->again);
+}
+
+/* --- rows --- */
+
 static void written(struct journal_job *job)
 {
-	struct sandbox_writing *writing = (struct sandbox_writing *)job;
+	struct sandbox_writing *writing = writing_of(job);
 	struct sandboxes *all = writing->all;
 	struct sandbox *sandbox = writing->waits;
 	struct error error = job->error;
 
-	if (error.kind && job->work == take_out) {
-		writing->next = all->undone;
-		all->undone = writing;
-		return;
+	if (error.kind && is_deletion(writing)) {
+		keep_undone(writing);
+	} else {
+		drop(writing);
+		if (!error.kind) {
+			/* The disk takes something again. */
+			all->again_ms = SANDBOX_RECORD_AGAIN_MIN_MS;
+			write_undone(all);
+		}
 	}
-	drop(writing);
-	if (!error.kind)
-		take_out_undone(all);
-	if (!sandbox)
-		return;
-	sandbox->writing = NULL;
-	sandbox_recorded(sandbox, error.kind ? &error : NULL);
+	if (sandbox)
+		sandbox_recorded(sandbox, error.kind ? &error : NULL);
 }
 
 /* Without what is not asked for, so that it can be parsed again. And with the time of its creation by a clock
@@ -144,9 +198,15 @@ int sandbox_record(struct sandbox *sandbox, struct error *error)
 
 void sandbox_record_forget(struct sandbox *sandbox)
 {
-	if (sandbox->writing)
-		sandbox->writing->waits = NULL;
+	struct sandbox_writing *writing = sandbox->writing;
+
+	if (!writing)
+		return;
+	writing->waits = NULL;
 	sandbox->writing = NULL;
+	/* One that is not the journal's now is nobody's. */
+	if (writing->entry.link)
+		drop(writing);
 }
 
 /* waits: sandbox_recorded is to be called. */
@@ -175,7 +235,7 @@ void sandbox_record_state(struct sandbox *sandbox)
 {
 	if (sandbox->state == SANDBOX_DELETING)
 		write_row(sandbox, JOURNAL_SANDBOX_DELETING, false, true);
-	else if (sandbox->state == SANDBOX_FAILED)
+	else if (sandbox->state == SANDBOX_FAILED && !sandbox->unnoted)
 		write_row(sandbox, JOURNAL_SANDBOX_FAILED, false, false);
 	else if (sandbox->state == SANDBOX_STOPPING)
 		write_row(sandbox, JOURNAL_SANDBOX_STOPPED, false, true);
@@ -187,14 +247,4 @@ void sandbox_record_remove(struct sandbox *sandbox)
 {
 	write_row(sandbox, JOURNAL_SANDBOX_DELETING, true, false);
 	sandbox->recorded = false;
-}
-
-void sandbox_records_finish(struct sandboxes *all)
-{
-	struct sandbox_writing *writing;
-
-	while ((writing = all->undone)) {
-		all->undone = writing->next;
-		drop(writing);
-	}
 }

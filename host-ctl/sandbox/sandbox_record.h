@@ -2,11 +2,17 @@
 /*
  * A sandbox's row in the journal: on the disk before its client is told of it, and as its state is. Without a
  * journal there are no sandboxes.
+ *
+ * What the journal could not take of a deletion, as on a full disk, is written when anything else is, and
+ * SANDBOX_RECORD_AGAIN_MIN_MS later, then twice as long each time. A daemon that is killed before that leaves
+ * it to the next one.
  */
 #ifndef HOST_CTL_SANDBOX_RECORD_H
 #define HOST_CTL_SANDBOX_RECORD_H
 
 #include "host-ctl/sandbox/sandbox.h"
+
+enum { SANDBOX_RECORD_AGAIN_MIN_MS = 1000, SANDBOX_RECORD_AGAIN_MAX_MS = 60 * 1000 };
 
 /* Of the specification in a row, besides what was asked for: created_ns. One of an older daemon has none. */
 #define SANDBOX_RECORD_CREATED "created_ns"
@@ -22,12 +28,15 @@ void sandbox_recorded(struct sandbox *sandbox, const struct error *error);
 void sandbox_record_forget(struct sandbox *sandbox);
 
 /* Writes the state that it has come to, if a later daemon has to know of it; of DELETING and STOPPING,
- * sandbox_recorded will be called if sandbox->writing is set then. */
+ * sandbox_recorded will be called if sandbox->writing is set then: of DELETING with an error each time that
+ * it could not be written, and at last without one. */
 void sandbox_record_state(struct sandbox *sandbox);
-/* It is forgotten, and so is its row. One that the journal could not be rid of, as on a full disk, is taken
- * out when something is written again; a daemon that is killed before that leaves it to the next one. */
+/* It is forgotten, and so is its row. */
 void sandbox_record_remove(struct sandbox *sandbox);
-/* The end of the daemon: what could not be taken out stays. */
+
+/* 0 or -ENOMEM, also without an fd. */
+int sandbox_records_init(struct sandboxes *all);
+/* The end of the daemon: what could not be written stays so. Takes one that was not begun. */
 void sandbox_records_finish(struct sandboxes *all);
 
 #endif

@@ -5,6 +5,8 @@
 
 #include <string.h>
 
+enum { DAY_MS = 24 * 60 * 60 * 1000 };
+
 const char *const sandbox_spec_fields[] = {
 	"name", "template", "metadata", "env", "ttl_ms", "idle", "memory_max", "cpu_max", "pids_max", NULL};
 
@@ -31,6 +33,16 @@ static int parse_number(const json_t *body, const char *field, uint64_t minimum,
 			(unsigned long long)minimum, (unsigned long long)maximum);
 	*number = (uint64_t)wide;
 	return 0;
+}
+
+/* In milliseconds, from 1 on. Absent: *number is 0. */
+static int parse_time(const json_t *body, const char *field, uint64_t *number, struct error *error)
+{
+	if (!parse_number(body, field, 1, SANDBOX_TTL_MAX_MS, number, error))
+		return 0;
+	return error_set(error, ERROR_INVALID,
+		"%s is not a whole number of milliseconds from 1 to %llu (%llu days)", field,
+		(unsigned long long)SANDBOX_TTL_MAX_MS, (unsigned long long)SANDBOX_TTL_MAX_MS / DAY_MS);
 }
 
 static int parse_template(struct sandbox_spec *spec, json_t *body, struct error *error)
@@ -129,7 +141,7 @@ static int parse_idle(struct sandbox_spec *spec, const json_t *body, struct erro
 	if (!json_is_object(idle))
 		return error_set(error, ERROR_INVALID, "idle is not an object of after_ms and action");
 	if (http_body_check_fields(idle, idle_fields, error) ||
-		parse_number(idle, "after_ms", 1, SANDBOX_TTL_MAX_MS, &spec->idle_after_ms, error))
+		parse_time(idle, "after_ms", &spec->idle_after_ms, error))
 		return -1;
 	if (!spec->idle_after_ms)
 		return error_set(error, ERROR_INVALID, "idle.after_ms is missing");
@@ -150,8 +162,7 @@ static int parse(struct sandbox_spec *spec, json_t *body, struct error *error)
 	if (parse_name(spec, body, error) ||
 		(json_object_get(body, "template") && parse_template(spec, body, error)) ||
 		parse_metadata(spec, body, error) || parse_env(spec, body, error) ||
-		parse_number(body, "ttl_ms", 1, SANDBOX_TTL_MAX_MS, &spec->ttl_ms, error) ||
-		parse_idle(spec, body, error) ||
+		parse_time(body, "ttl_ms", &spec->ttl_ms, error) || parse_idle(spec, body, error) ||
 		parse_number(body, "memory_max", SANDBOX_MEMORY_MIN, INT64_MAX, &spec->memory_max, error) ||
 		parse_number(body, "cpu_max", SANDBOX_CPU_MIN, SANDBOX_CPU_MAX, &cpu, error) ||
 		parse_number(body, "pids_max", 1, RUN_PIDS_MAX, &pids, error))

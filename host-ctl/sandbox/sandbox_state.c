@@ -24,7 +24,7 @@ static const struct {
 	[SANDBOX_STOPPED] = {"stopped", TO(SANDBOX_STARTING) | TO(SANDBOX_DELETING)},
 	[SANDBOX_STARTING] = {"starting",
 		TO(SANDBOX_READY) | TO(SANDBOX_STOPPING) | TO(SANDBOX_STOPPED) | TO(SANDBOX_DELETING)},
-	[SANDBOX_DELETING] = {"deleting", TO(SANDBOX_GONE)},
+	[SANDBOX_DELETING] = {"deleting", TO(SANDBOX_GONE) | TO(SANDBOX_FAILED)},
 	[SANDBOX_GONE] = {"gone", 0},
 	[SANDBOX_FAILED] = {"failed", TO(SANDBOX_DELETING)},
 };
@@ -130,21 +130,25 @@ static const char *mend_of(enum sandbox_state state, enum sandbox_verb verb)
 {
 	if (state == SANDBOX_STOPPED)
 		return ": start it first; the files it had are gone";
+	if (state == SANDBOX_FAILED)
+		return ": delete it, and create another";
 	if (verb == SANDBOX_START && (state == SANDBOX_PAUSED || state == SANDBOX_PAUSING))
 		return ": resume it";
 	return "";
 }
 
-int sandbox_state_apply(enum sandbox_state state, enum sandbox_verb verb, const char *id,
+int sandbox_state_apply(enum sandbox_state state, enum sandbox_verb verb, const char *id, const char *reason,
 	enum sandbox_state *next, struct error *error)
 {
 	const struct rule *rule = &rules[state][verb];
+	bool tells = state == SANDBOX_FAILED && reason[0];
 
 	*next = rule->next;
 	if (!rule->refusal)
 		return 0;
-	return error_set(error, rule->refusal, "sandbox %s is %s, and cannot be %s%s", id, states[state].name,
-		verbs[verb], rule->refusal == ERROR_NOT_READY ? " yet" : mend_of(state, verb));
+	return error_set(error, rule->refusal, "sandbox %s is %s%s%.300s%s, and cannot be %s%s", id,
+		states[state].name, tells ? " (" : "", tells ? reason : "", tells ? ")" : "", verbs[verb],
+		rule->refusal == ERROR_NOT_READY ? " yet" : mend_of(state, verb));
 }
 
 bool sandbox_state_may_go(enum sandbox_state from, enum sandbox_state to)

@@ -12,7 +12,8 @@
  *
  * A vmm that refuses to pause or resume leaves it where it was, and so does a journal that cannot note a
  * stop. A start that does not come about ends in STOPPED again, by STOPPING where there is a VM already; one
- * that is STOPPING, STOPPED or STARTING never fails.
+ * that is STOPPING, STOPPED or STARTING never fails. A deletion that the journal cannot note ends in FAILED,
+ * without a VM, and goes on by itself to GONE when it can.
  */
 #ifndef HOST_CTL_SANDBOX_STATE_H
 #define HOST_CTL_SANDBOX_STATE_H
@@ -48,9 +49,10 @@ enum sandbox_verb {
 /*
  * What a verb makes of a state. 0 with *next: the state to move to; the present one means that there is
  * nothing to do but, where it is a passing one, to wait. Otherwise -1 with *error set: `conflict`, or
- * `not_ready` in a passing state, after which it would be legal. id: of the sandbox, for the words.
+ * `not_ready` in a passing state, after which it would be legal. id, and the reason of its state, empty where
+ * it has none: of the sandbox, for the words.
  */
-int sandbox_state_apply(enum sandbox_state state, enum sandbox_verb verb, const char *id,
+int sandbox_state_apply(enum sandbox_state state, enum sandbox_verb verb, const char *id, const char *reason,
 	enum sandbox_state *next, struct error *error);
 
 /* May it go from one to the other, by whatever cause? */

@@ -11,9 +11,13 @@ struct sandboxes *sandboxes_create(const struct sandboxes_config *config)
 {
 	struct sandboxes *sandboxes = calloc(1, sizeof *sandboxes);
 
-	if (sandboxes)
-		sandboxes->config = *config;
-	return sandboxes;
+	if (!sandboxes)
+		return NULL;
+	sandboxes->config = *config;
+	if (sandbox_clocks_init(sandboxes) == 0 && sandbox_records_init(sandboxes) == 0)
+		return sandboxes;
+	sandboxes_destroy(sandboxes);
+	return NULL;
 }
 
 void sandboxes_destroy(struct sandboxes *sandboxes)
@@ -25,6 +29,7 @@ void sandboxes_destroy(struct sandboxes *sandboxes)
 	while (sandboxes->first)
 		sandboxes_forget(sandboxes->first);
 	sandbox_records_finish(sandboxes);
+	sandbox_clocks_finish(sandboxes);
 	free(sandboxes);
 }
 
@@ -65,7 +70,7 @@ void sandboxes_changed(struct sandbox *sandbox, enum sandbox_state before)
 static struct sandbox *find_over(const struct sandboxes *sandboxes, enum sandbox_state state)
 {
 	for (struct sandbox *sandbox = sandboxes->first; sandbox; sandbox = sandbox->next)
-		if (sandbox->state == state && !sandbox->vm && !sandbox->watchers && !sandbox->users)
+		if (sandbox->state == state && !sandbox->vm && !sandbox->watchers.first && !sandbox->users)
 			return sandbox;
 	return NULL;
 }

@@ -28,7 +28,7 @@ struct sandboxes_config {
 
 struct sandboxes;
 
-/* NULL without memory. */
+/* NULL without memory, or an fd. */
 struct sandboxes *sandboxes_create(const struct sandboxes_config *config);
 /* Takes NULL. No VM is left of any. */
 void sandboxes_destroy(struct sandboxes *sandboxes);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Between sandboxes.c, sandbox.c and operation.c. */
+/* Between sandboxes.c, sandbox*.c and operation.c. */
 #ifndef HOST_CTL_SANDBOXES_PRIVATE_H
 #define HOST_CTL_SANDBOXES_PRIVATE_H
 
@@ -13,8 +13,11 @@ struct sandboxes {
 	unsigned int operation_count;
 	unsigned int command_count; /* of all sandboxes */
 	uint64_t output_bytes;	    /* held of commands that have ended */
-	struct sandbox_writing
-		*undone; /* rows that could not be taken out of the journal (sandbox_record.c) */
+	struct loop_source *timer;  /* of the clocks of all (sandbox_clocks.c)... */
+	uint64_t due_ns;	    /* ...and for when it is armed, CLOCK_MONOTONIC; 0: it is not */
+	struct list undone;	   /* rows of deletions that the journal did not take (sandbox_record.c)... */
+	struct loop_source *again; /* ...and when they are written again, */
+	uint64_t again_ms;	   /* so much after the last time */
 };
 
 /* To the registry, and out of it with its memory. */
@@ -22,5 +25,12 @@ void sandboxes_add(struct sandbox *sandbox);
 void sandboxes_forget(struct sandbox *sandbox);
 /* The hook of every change of a sandbox's state, before its watchers. */
 void sandboxes_changed(struct sandbox *sandbox, enum sandbox_state before);
+
+/* --- sandbox_clocks.c --- */
+
+/* 0 or -ENOMEM, also without an fd for their timer. */
+int sandbox_clocks_init(struct sandboxes *all);
+/* After the last sandbox. Takes one that was not begun. */
+void sandbox_clocks_finish(struct sandboxes *all);
 
 #endif

@@ -17,7 +17,13 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { API_BACKLOG = 128, PID_TEXT = 16, LOCK_LOOK_MS = 5, LOCK_WAIT_MS = 2000 };
+enum {
+	API_BACKLOG = 128,
+	PID_TEXT = 16,
+	LOCK_LOOK_MS = 5,
+	LOCK_WAIT_MS = 2000,
+	LOCK_TRIES = 64, /* each but the last lost to a daemon that ended just then */
+};
 
 static int fail(struct error *error, int status, const char *what, const char *path)
 {
@@ -25,6 +31,8 @@ static int fail(struct error *error, int status, const char *what, const char *p
 	return status;
 }
 
+#define FOLDER_LOCK "/serve.lock"
+#define SOCKET_LOCK ".lock"
 #define MEND_FOLDER "name a folder that can be made and written with --runtime-dir"
 #define MEND_SOCKET "give a path in a folder that can be written with --socket"
 
@@ -80,21 +88,55 @@ static int lock_file(int lock)
 	return 0;
 }
 
+static int make_path(char *path, size_t size, const char *start, const char *end, struct error *error)
+{
+	if (snprintf(path, size, "%s%s", start, end) < (int)size)
+		return 0;
+	error_set(error, ERROR_INVALID, "the path %.200s%s is too long", start, end);
+	return -ENAMETOOLONG;
+}
+
+/* Is it the file that the path names by now? */
+static bool is_at(int lock, const char *path)
+{
+	struct stat held, named;
+
+	return fstat(lock, &held) == 0 && lstat(path, &named) == 0 && held.st_dev == named.st_dev &&
+	       held.st_ino == named.st_ino;
+}
+
+/* Opens (makes) and locks the file that is at the path when it is locked. 0, -EWOULDBLOCK with *lock the file
+ * that somebody else has locked, or -errno with *call what failed. */
+static int open_locked(const char *path, int *lock, const char **call)
+{
+	for (int i = 0; i < LOCK_TRIES; i++) {
+		int status;
+
+		*call = "open the lock";
+		*lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
+		if (*lock < 0)
+			return -errno;
+		*call = "lock";
+		status = lock_file(*lock);
+		if (status || is_at(*lock, path))
+			return status;
+		fd_close(lock);
+	}
+	return -EBUSY;
+}
+
 /* The lock is the kernel's and ends with the process; the pid in the file is for people. */
 static int take_lock(const char *path, const char *what, const char *subject, const char *option,
 	const char *mend, int *lock, struct error *error)
 {
-	char pid[PID_TEXT];
 	ssize_t length, written;
-	int status;
+	char pid[PID_TEXT];
+	const char *call;
+	int status = open_locked(path, lock, &call);
 
-	*lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
-	if (*lock < 0)
-		return refuse(error, -errno, "open the lock", path, mend);
-	status = lock_file(*lock);
 	if (status) {
 		status = status == -EWOULDBLOCK ? in_use(error, *lock, what, subject, option)
-						: fail(error, status, "lock", path);
+						: refuse(error, status, call, path, mend);
 		fd_close(lock);
 		return status;
 	}
@@ -106,12 +148,15 @@ static int take_lock(const char *path, const char *what, const char *subject, co
 	return refuse(error, written < 0 ? -errno : -ENOSPC, "write the lock", path, mend);
 }
 
-static int make_path(char *path, size_t size, const char *start, const char *end, struct error *error)
+/* Removed while it is held; but not what somebody put in its place. */
+static void drop_lock(const char *start, const char *end, int *lock)
 {
-	if (snprintf(path, size, "%s%s", start, end) < (int)size)
-		return 0;
-	error_set(error, ERROR_INVALID, "the path %.200s%s is too long", start, end);
-	return -ENAMETOOLONG;
+	struct error ignored;
+	char path[PATH_MAX];
+
+	if (*lock >= 0 && !make_path(path, sizeof path, start, end, &ignored) && is_at(*lock, path))
+		unlink(path);
+	fd_close(lock);
 }
 
 int runtime_sweep(const struct runtime *runtime, bool (*keep)(const void *context, const char *name),
@@ -165,12 +210,12 @@ int runtime_open(struct runtime *runtime, const char *folder, const char *socket
 	if (!status && mkdir(folder, 0755) < 0 && errno != EEXIST)
 		status = refuse(error, -errno, "make the runtime folder", folder, MEND_FOLDER);
 	if (!status)
-		status = make_path(lock, sizeof lock, folder, "/serve.lock", error);
+		status = make_path(lock, sizeof lock, folder, FOLDER_LOCK, error);
 	if (!status)
 		status = take_lock(lock, "the runtime folder", folder, "--runtime-dir", MEND_FOLDER,
 			&runtime->folder_lock, error);
 	if (!status)
-		status = make_path(lock, sizeof lock, socket, ".lock", error);
+		status = make_path(lock, sizeof lock, socket, SOCKET_LOCK, error);
 	if (!status)
 		status = take_lock(
 			lock, "the socket", socket, "--socket", MEND_SOCKET, &runtime->socket_lock, error);
@@ -218,6 +263,6 @@ void runtime_close(struct runtime *runtime)
 	fd_close(&runtime->listener);
 	if (runtime->has_sockets)
 		rmdir(runtime->sockets);
-	fd_close(&runtime->socket_lock);
-	fd_close(&runtime->folder_lock);
+	drop_lock(runtime->socket, SOCKET_LOCK, &runtime->socket_lock);
+	drop_lock(runtime->folder, FOLDER_LOCK, &runtime->folder_lock);
 }

@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What a daemon owns in the file system: the runtime folder with one control socket a VM, the API's socket,
- * and a lock beside each, so that a second daemon is refused and a dead one's leavings are removed. The lock
- * files stay: to remove one would let two daemons hold "the" lock.
+ * and a lock for each (serve.lock in the folder, SOCKET.lock), so that a second daemon is refused and a dead
+ * one's leavings are removed.
+ *
+ * A lock's file goes when the daemon ends in order; one that was killed leaves it to the next. Only who holds
+ * the lock removes the file, and holding it means that the path still names the file that is locked: so who
+ * opened it before it went, and locks it after, finds that out and begins anew, and no two hold "the" lock.
  */
 #ifndef HOST_CTL_RUNTIME_H
 #define HOST_CTL_RUNTIME_H
@@ -10,6 +14,7 @@
 #include "host-ctl/support/error.h"
 #include "host-ctl/vm/vm.h"
 #include <limits.h>
+#include <stdbool.h>
 #include <sys/types.h>
 
 struct runtime {
@@ -31,7 +36,7 @@ int runtime_sweep(const struct runtime *runtime, bool (*keep)(const void *contex
 	const void *context, struct error *error);
 /* Listens on the socket, mode 0660, owned by group; a dead one is replaced. 0, or -errno with *error set. */
 int runtime_listen(struct runtime *runtime, gid_t group, struct error *error);
-/* Removes the socket and the folder of control sockets, and gives up the locks. */
+/* Removes the socket, the folder of control sockets and the files of the locks, and gives these up. */
 void runtime_close(struct runtime *runtime);
 
 #endif

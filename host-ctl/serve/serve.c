@@ -10,6 +10,7 @@
 #include "common/log.h"
 #include "common/version.h"
 #include "host-ctl/api/api_stream.h"
+#include "host-ctl/cli/cli.h"
 #include "host-ctl/serve/recovery.h"
 #include "host-ctl/serve/runtime.h"
 #include "host-ctl/serve/serve_check.h"
@@ -27,8 +28,7 @@
 #include <unistd.h>
 
 enum {
-	STATUS_FAILED = 1,
-	STATUS_USAGE = 2,
+	STATUS_FAILED = 1,   /* CLI_FAILURE: wrong usage */
 	STOP_MS = 20 * 1000, /* for the VMs to end; then the daemon gives up and says so */
 	FDS_PRESIZED = 1024, /* growing the table later would wait for an RCU grace period */
 };
@@ -197,8 +197,10 @@ static int make_parts(struct serve *serve, struct error *error)
 	serve->signals[0] = loop_add_signal(serve->loop, SIGTERM, stop, serve);
 	serve->signals[1] = loop_add_signal(serve->loop, SIGINT, stop, serve);
 	serve->stop_timer = loop_add_timer(serve->loop, stop_is_late, serve);
-	serve->api = (struct api){
-		.loop = serve->loop, .metrics = &serve->metrics, .key_grace_ms = serve->options.key_grace_ms};
+	serve->api = (struct api){.loop = serve->loop,
+		.metrics = &serve->metrics,
+		.key_grace_ms = serve->options.key_grace_ms,
+		.state_directory = serve->options.state_directory};
 	if (open_journal(serve, error) || sweep(serve, error))
 		return -EBUSY;
 	serve->api.templates = make_templates(serve, error);
@@ -297,8 +299,7 @@ int serve_main(int argc, char **argv)
 	serve->runtime = (struct runtime){.folder_lock = -1, .socket_lock = -1, .listener = -1};
 	serve->cgroups.fd = -1;
 	if (serve_options_parse(&serve->options, argc, argv, error)) {
-		fprintf(stderr, "host-ctl serve: %s (see `host-ctl serve --help`)\n", error);
-		status = STATUS_USAGE;
+		status = cli_fail_usage(argv[0], error);
 	} else if (serve->options.help) {
 		serve_options_print_help(stdout);
 		status = 0;

@@ -145,9 +145,7 @@ void serve_options_print_help(FILE *to)
 	      "socket.\n"
 	      "Needs root, KVM and cgroup v2 (`host-ctl doctor` says what lacks). Ends on SIGTERM or SIGINT, "
 	      "with\n"
-	      "its VMs; the runtime folder, two lock files and the empty cgroup root stay, for the next "
-	      "start.\n"
-	      "Exit status: 0 stopped, 1 could not start or failed, 2 wrong command line.\n\n",
+	      "its VMs; the runtime folder and the empty cgroup root stay, for the next start.\n\n",
 		to);
 	for (int i = 0; i < OPTION_COUNT; i++) {
 		int used = fprintf(to, "  --%s%s%s", table[i].cli.name, table[i].value ? " " : "",
@@ -158,6 +156,7 @@ void serve_options_print_help(FILE *to)
 		fprintf(to, "%*s", HELP_COLUMN - used, "");
 		print_wrapped(to, table[i].help);
 	}
+	fputs("\nexit status: 0 stopped; 1 it could not start, or failed; 125 wrong usage.\n", to);
 }
 
 static const struct {
@@ -211,7 +210,7 @@ static void find_files(struct serve_options *options)
 
 static int bad_number(enum option option, const char *value, const char *range, char *error)
 {
-	snprintf(error, SERVE_ERROR_MAX, "--%s is %s, not '%.64s'", table[option].cli.name, range, value);
+	snprintf(error, SERVE_ERROR_MAX, "--%s wants %s, not '%.64s'", table[option].cli.name, range, value);
 	return -1;
 }
 
@@ -255,7 +254,7 @@ static int set_limits(struct serve_options *options, const char *value, char *er
 	options->limits_required = !strcmp(value, "required");
 	if (options->limits_required || !strcmp(value, "available"))
 		return 0;
-	snprintf(error, SERVE_ERROR_MAX, "--limits is required or available, not '%.64s'", value);
+	snprintf(error, SERVE_ERROR_MAX, "--limits wants required or available, not '%.64s'", value);
 	return -1;
 }
 
@@ -432,9 +431,10 @@ int serve_options_parse(struct serve_options *options, int argc, char **argv, ch
 			return 0;
 	}
 	if (option == CLI_BAD || parser.next < argc) {
-		snprintf(error, SERVE_ERROR_MAX, "%s%.64s",
-			option == CLI_BAD ? parser.error : "unexpected argument ",
-			option == CLI_BAD ? "" : argv[parser.next]);
+		if (option == CLI_BAD)
+			snprintf(error, SERVE_ERROR_MAX, "%s", parser.error);
+		else
+			snprintf(error, SERVE_ERROR_MAX, CLI_UNEXPECTED, argv[parser.next]);
 		return -1;
 	}
 	if (options->vms_max < options->target) {

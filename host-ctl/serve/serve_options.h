@@ -4,6 +4,7 @@
 #define HOST_CTL_SERVE_OPTIONS_H
 
 #include "host-ctl/pool/pool.h"
+#include "host-ctl/support/state_folder.h"
 #include "host-ctl/vm/standby.h"
 #include <limits.h>
 #include <stdbool.h>
@@ -24,7 +25,7 @@ enum {
 };
 #define SERVE_MEMORY_DEFAULT "128M"
 #define SERVE_RUNTIME_DEFAULT "/run/tinderbox"
-#define SERVE_STATE_DEFAULT "/var/lib/tinderbox"
+#define SERVE_STATE_DEFAULT STATE_FOLDER_DEFAULT
 #define SERVE_LIBRARY "/usr/lib/tinderbox"
 
 /* Paths are texts of argv, or defaults that are static or in `found`. */

@@ -7,6 +7,8 @@
 #include "host-ctl/support/error.h"
 #include <sys/types.h>
 
+#define STATE_FOLDER_DEFAULT "/var/lib/tinderbox"
+
 /*
  * Opens it, made when missing. The fd, the caller's; or -errno with *error set, which names the path, what is
  * wrong and the mend: it cannot be made or opened, it is another user's, or others may write to it (-EPERM).

@@ -114,8 +114,8 @@ static bool is_beside_cgroups(const char *path)
 static int refuse_mount(const char *path, struct error *error)
 {
 	error_set(error, ERROR_INTERNAL,
-		"cgroup root %s is not on cgroup v2: `mount -t cgroup2 none /sys/fs/cgroup`, or name a "
-		"folder of a cgroup v2 mount with --cgroup-root",
+		"cgroup root %s is not on cgroup v2: `host-ctl doctor` says why, or name a folder of a "
+		"cgroup v2 mount with --cgroup-root",
 		path);
 	return -ENOTSUP;
 }

@@ -310,8 +310,8 @@ void vm_shut_down(struct vm *vm, uint32_t grace_ms);
  */
 void vm_forget(struct vm *vm, const struct vm_request *request);
 /* Narrower limits for its cgroup: of memory in bytes, vmm included, and of the CPU in hundredths of one; 0:
- * as it is. 0 or -errno. */
-int vm_limit(struct vm *vm, uint64_t memory_bytes, unsigned int cpu_hundredths);
+ * as it is. What is more than it has becomes what it has. 0 or -errno. */
+int vm_limit(struct vm *vm, uint64_t *memory_bytes, unsigned int *cpu_hundredths);
 
 /* After `gone`: neither its cgroup nor its control socket is there. */
 bool vm_left_nothing(const struct vm_config *config, const char *id);

@@ -143,15 +143,19 @@ void vm_owned_replied(struct vm *vm, const struct vmm_message *message, int fd)
 		fd_close(&fd);
 }
 
-int vm_limit(struct vm *vm, uint64_t memory_bytes, unsigned int cpu_hundredths)
+int vm_limit(struct vm *vm, uint64_t *memory_bytes, unsigned int *cpu_hundredths)
 {
 	struct cgroup_limits limits = vm_limits_of(vm->source);
-	uint64_t quota = cpu_hundredths * (uint64_t)CGROUP_CPU_PERIOD_US / 100;
+	const unsigned int most = (unsigned int)(limits.cpu_quota_us * 100 / CGROUP_CPU_PERIOD_US);
 
-	if (memory_bytes && memory_bytes < limits.memory_bytes)
-		limits.memory_bytes = memory_bytes;
-	if (quota && quota < limits.cpu_quota_us)
-		limits.cpu_quota_us = quota;
+	if (*memory_bytes > limits.memory_bytes)
+		*memory_bytes = limits.memory_bytes;
+	if (*cpu_hundredths > most)
+		*cpu_hundredths = most;
+	if (*memory_bytes)
+		limits.memory_bytes = *memory_bytes;
+	if (*cpu_hundredths)
+		limits.cpu_quota_us = *cpu_hundredths * (uint64_t)CGROUP_CPU_PERIOD_US / 100;
 	return cgroup_set_limits(vm->config->cgroups, vm->group, &limits);
 }
 

@@ -9,10 +9,14 @@
  *   hang           never answers                             refuse         429 exhausted
  *   lose           HOST_ERROR                                vanish         closes without a result
  *   fail STEP ERR  failed to start                           kind NAME      that result
+ *
+ * Commands of sandboxes are what their ids say: see commands[]. One that is made is called as argv[0] says.
+ * Each request of a sandbox is a line of SOCKET.log: method, path, body.
  */
 #include "common/frame.h"
 #include "common/io.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <jansson.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -20,6 +24,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -235,10 +240,11 @@ static void answer_plain(int fd, const char *script, const json_t *request)
 	json_decref(answer);
 }
 
+static const char switched[] = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n"
+			       "Upgrade: tinderbox-frames\r\n\r\n";
+
 static void answer_run(int fd, const json_t *request, bool upgraded)
 {
-	static const char switched[] = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n"
-				       "Upgrade: tinderbox-frames\r\n\r\n";
 	struct session session = {.fd = fd, .request = request};
 	const char *script = argument(&session, 0);
 
@@ -260,6 +266,194 @@ static void answer_run(int fd, const json_t *request, bool upgraded)
 		if (strcmp(scripts[i].name, script) == 0)
 			scripts[i].run(&session);
 	frame_reader_finish(&session.reader);
+}
+
+/* ---- commands of sandboxes ---- */
+
+/* What is held of a command's output: [0, head) and [oldest, bytes), of x's. */
+struct held {
+	long long head, oldest, bytes;
+	bool ended;
+};
+
+enum { PART_MAX = 100000, RACE_STEP = 10, RACE_TAIL = 100 };
+
+/* How much has been asked for yet: what grows from one request to the next. */
+static long long log_size(const char *log)
+{
+	struct stat status;
+
+	return stat(log, &status) == 0 ? (long long)status.st_size : 0;
+}
+
+static const struct command {
+	const char *name;
+	struct held held[2];
+} commands[] = {
+	/* The middle of its output is gone; it has ended. */
+	{"gap", {{1000, 2000, 3000, true}, {0, 0, 0, true}}},
+	/* Nothing of it is held any more, as after a daemon's restart. */
+	{"lost", {{0, 500, 500, true}, {0, 20, 20, true}}},
+	/* Runs, and has written a gap and more each time that it is looked at. */
+	{"race", {{1000, 0, 0, false}, {0, 0, 0, false}}},
+	/* Runs, and has written twice as much as is told each time that it is looked at. */
+	{"flood", {{0, 0, 0, false}, {0, 0, 0, false}}},
+	/* Is refused its start. */
+	{"refuse", {{0, 0, 0, false}, {0, 0, 0, false}}},
+	/* Starts. */
+	{"start", {{0, 0, 0, true}, {0, 0, 0, true}}},
+};
+
+static struct held look(const struct command *command, bool is_error, long long offset, const char *log)
+{
+	struct held held = command->held[is_error];
+
+	if (strcmp(command->name, "race") == 0 && !is_error) {
+		held.oldest = held.head + RACE_STEP * log_size(log);
+		held.bytes = held.oldest + RACE_TAIL;
+	} else if (strcmp(command->name, "flood") == 0 && !is_error) {
+		held.bytes = offset + 2 * PART_MAX;
+	}
+	return held;
+}
+
+static void send_conflict(int fd)
+{
+	send_json(fd, 409,
+		"{\"error\":{\"code\":\"conflict\",\"message\":\"no longer held\",\"retryable\":false,"
+		"\"detail\":null}}");
+}
+
+static void send_held(int fd, const struct held *held, long long offset)
+{
+	static char part[PART_MAX];
+	long long end = offset < held->head ? held->head : held->bytes;
+	long long length = end - offset < PART_MAX ? end - offset : PART_MAX;
+	json_t *answer;
+	char *text;
+
+	if (offset >= held->head && offset < held->oldest) {
+		send_conflict(fd);
+		return;
+	}
+	memset(part, 'x', sizeof(part));
+	answer = json_pack("{s:s%, s:I, s:I, s:b}", "data", part, (size_t)length, "next_offset",
+		(json_int_t)(offset + length), "bytes", (json_int_t)held->bytes, "ended", held->ended);
+	text = json_dumps(answer, JSON_COMPACT);
+	send_json(fd, 200, text);
+	free(text);
+	json_decref(answer);
+}
+
+static void send_info(int fd, const struct command *command, const char *log)
+{
+	struct held out = look(command, false, 0, log), err = look(command, true, 0, log);
+	char text[256];
+
+	snprintf(text, sizeof(text),
+		"{\"stdout\":{\"bytes\":%lld,\"oldest\":%lld},\"stderr\":{\"bytes\":%lld,\"oldest\":%lld}}",
+		out.bytes, out.oldest, err.bytes, err.oldest);
+	send_json(fd, 200, text);
+}
+
+static bool is_held(const struct command *command, const json_t *request, const char *log)
+{
+	const json_t *given = json_object_get(request, "stdout_offset");
+
+	return !given || json_integer_value(given) >= look(command, false, 0, log).oldest;
+}
+
+/* Both streams from their offsets, or the oldest bytes, on, and its end. */
+static void attach_command(int fd, const struct command *command, const json_t *request, const char *log)
+{
+	static const char *const fields[] = {"stdout_offset", "stderr_offset"};
+	struct agent_exit end = {.kind = AGENT_EXITED, .code = 7};
+	char part[4096];
+
+	memset(part, 'x', sizeof(part));
+	io_write_all(fd, switched, strlen(switched));
+	for (int i = 0; i < 2; i++) {
+		const struct held held = look(command, i, 0, log);
+		const json_t *given = json_object_get(request, fields[i]);
+		struct agent_output output = {
+			.offset = (uint64_t)(given ? json_integer_value(given) : held.oldest)};
+
+		if (output.offset < (uint64_t)held.bytes)
+			frame_write(fd, i ? AGENT_STDERR : AGENT_STDOUT, &output, sizeof(output), part,
+				(size_t)held.bytes - output.offset);
+		*(i ? &end.stderr_bytes : &end.stdout_bytes) = (uint64_t)held.bytes;
+	}
+	frame_write(fd, AGENT_EXIT, &end, sizeof(end), NULL, 0);
+}
+
+/* verb: what comes after its id. */
+static void answer_command(
+	int fd, const struct command *command, const char *verb, const json_t *request, const char *log)
+{
+	const char *at = strstr(verb, "offset=");
+	const long long offset = at ? strtoll(at + 7, NULL, 10) : 0;
+	const struct held held = look(command, strstr(verb, "stream=stderr") != NULL, offset, log);
+
+	if (strncmp(verb, "/output", 7) == 0)
+		send_held(fd, &held, offset);
+	else if (strcmp(verb, "/token") == 0)
+		send_json(fd, 200, "{\"attach_token\":\"again\"}");
+	else if (strcmp(verb, "/attach") == 0 && strcmp(command->name, "refuse") == 0)
+		send_json(fd, 429,
+			"{\"error\":{\"code\":\"exhausted\",\"message\":\"too many run\",\"retryable\":true,"
+			"\"detail\":null}}");
+	else if (strcmp(verb, "/attach") == 0 && !is_held(command, request, log))
+		send_conflict(fd);
+	else if (strcmp(verb, "/attach") == 0)
+		attach_command(fd, command, request, log);
+	else
+		send_info(fd, command, log);
+}
+
+static void note(const char *log, const char *method, const char *path, const char *body)
+{
+	int fd = open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+
+	dprintf(fd, "%s %s %s\n", method, path, body);
+	close(fd);
+}
+
+/* Of a request for /v1/sandboxes. False: a command is to be run, as by /v1/run. */
+static bool answer_sandbox(int fd, const char *text, const char *body, const json_t *request, const char *log)
+{
+	char method[8] = "", path[512] = "", id[64] = "";
+	const char *name, *verb;
+
+	sscanf(text, "%7s %511s", method, path);
+	if (strncmp(path, "/v1/sandboxes", 13) != 0)
+		return false;
+	note(log, method, path, body);
+	name = strstr(path, "/commands");
+	if (!name && strstr(path, "/run"))
+		return false;
+	if (!name) {
+		send_json(fd, 200,
+			"{\"sandboxes\":[{\"id\":\"sb-1\",\"name\":\"box\",\"state\":\"ready\",\"template\":"
+			"\"base\","
+			"\"reason\":null},{\"id\":\"sb-2\",\"name\":null,\"state\":\"failed\",\"template\":"
+			"\"base\","
+			"\"reason\":\"it ended\"}]}");
+		return true;
+	}
+	if (strcmp(name, "/commands") == 0) {
+		char made[128];
+
+		snprintf(made, sizeof(made), "{\"id\":\"cmd-%s\",\"attach_token\":\"first\"}",
+			json_string_value(json_array_get(json_object_get(request, "argv"), 0)));
+		send_json(fd, 201, made);
+		return true;
+	}
+	sscanf(name, "/commands/cmd-%63[a-z]", id);
+	verb = name + strlen("/commands/cmd-") + strlen(id);
+	for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
+		if (strcmp(commands[i].name, id) == 0)
+			answer_command(fd, &commands[i], verb, request, log);
+	return true;
 }
 
 /* Reads a whole request into text. The length of its head, or 0. */
@@ -285,13 +479,15 @@ static size_t read_request(int fd, char *text)
 	return head;
 }
 
-static void answer(int fd)
+static void answer(int fd, const char *log)
 {
 	char *text = malloc(REQUEST_MAX + 1);
 	size_t head = text ? read_request(fd, text) : 0;
 	json_t *request = head ? json_loads(text + head, 0, NULL) : NULL;
 
-	if (head && strncmp(text, "GET /v1/pool ", 13) == 0)
+	if (head && answer_sandbox(fd, text, text + head, request, log))
+		;
+	else if (head && strncmp(text, "GET /v1/pool ", 13) == 0)
 		send_json(fd, 200, pool_answer);
 	else if (head && strncmp(text, "GET /v1/healthz ", 16) == 0)
 		send_json(fd, 503, "{\"status\":\"degraded\",\"reason\":\"x\",\"version\":\"9.9\"}");
@@ -306,11 +502,13 @@ static void answer(int fd)
 int main(int argc, char **argv)
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	char log[sizeof(address.sun_path) + 8];
 	int listener, fd;
 
 	if (argc != 2)
 		return 2;
 	signal(SIGCHLD, SIG_IGN);
+	snprintf(log, sizeof(log), "%s.log", argv[1]);
 	snprintf(address.sun_path, sizeof(address.sun_path), "%s", argv[1]);
 	listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	if (listener < 0 || bind(listener, (struct sockaddr *)&address, sizeof(address)) < 0 ||
@@ -325,7 +523,7 @@ int main(int argc, char **argv)
 
 		if (pid == 0) {
 			close(listener);
-			answer(fd);
+			answer(fd, log);
 			return 0;
 		}
 		close(fd);

@@ -67,7 +67,7 @@ leftovers() {
 	pgrep -af "^$serve_vmm " | sed 's/^/process /'
 	find /sys/fs/cgroup/tinderbox -mindepth 1 -type d 2>/dev/null | sed 's/^/cgroup /'
 	grep -F "$scratch" /proc/mounts | sed 's/^/mount /'
-	find "$runtime" -mindepth 1 ! -name '*.lock' 2>/dev/null | sed 's/^/file /'
+	find "$runtime" -mindepth 1 2>/dev/null | sed 's/^/file /'
 }
 
 # One number of `host-ctl pool --json`.

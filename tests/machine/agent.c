@@ -288,17 +288,19 @@ static bool make_file_system(const char *path)
 	return status == 0;
 }
 
-/* A private layer on a disk outlives its guest; one in memory does not. */
+/* A private layer on a disk, here a copy-on-write one, outlives its guest; one in memory does not. */
 static void test_upper(struct agent_suite *suite)
 {
 	static const struct agent_command write = {
 		.script = "cat /kept 2>/dev/null; echo x >>/kept; rm -f /etc/group"};
 	static const struct agent_command read = {.script = "cat /kept; ls /etc/group 2>/dev/null | wc -l"};
 	struct agent_machine machine;
-	char path[96];
-	const struct agent_boot boot = {.disk = true, .vsock = true, .upper = path};
+	char path[96], upper[112], disk[224];
+	const struct agent_boot boot = {.disk = true, .vsock = true, .upper = disk};
 
-	snprintf(path, sizeof(path), "%s/upper", suite->folder);
+	snprintf(path, sizeof(path), "%s/lower", suite->folder);
+	snprintf(upper, sizeof(upper), "%s/upper", suite->folder);
+	snprintf(disk, sizeof(disk), "%s,cow=%s", path, upper);
 	agent_report(suite, make_file_system(path), "mke2fs makes a file system",
 		"a failure (is e2fsprogs there?)");
 	for (int i = 0; i < 2; i++) {
@@ -315,6 +317,7 @@ static void test_upper(struct agent_suite *suite)
 		agent_await_end(&machine);
 	}
 	unlink(path);
+	unlink(upper);
 }
 
 /* Nobody can talk to it: the serial line is where it says so, and it stays up. */

@@ -31,7 +31,7 @@ struct agent_suite {
 /* What a VM is given. */
 struct agent_boot {
 	bool disk, vsock;
-	const char *upper; /* a disk for the private layer; NULL: tmpfs */
+	const char *upper; /* a disk for the private layer, as --disk has it; NULL: tmpfs */
 };
 
 struct agent_machine {

@@ -11,6 +11,7 @@ enum {
 	DEVICES_PORT = 1024,	   /* the guest listens */
 	DEVICES_READY_PORT = 2000, /* where it connects when it does */
 	DEVICES_LINE_MAX = 128,
+	DEVICES_FLOOD_FILES = 40,
 };
 
 #define DEVICES_SUM_START UINT64_C(0xcbf29ce484222325)

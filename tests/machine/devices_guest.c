@@ -8,6 +8,12 @@
  *   pour BYTES      that many bytes of the pattern, then close at once
  *   sum DEVICE      a checksum over all of the block device
  *   fill DEVICE     writes the pattern over all of it, synced
+ *   zero DEVICE     has all of it read as zeros, by the device
+ *   discard DEVICE  tells the device that nothing of it is needed
+ *   mount DEVICE    its ext4 as /disk
+ *   put N           file N of /disk, of the pattern from N on, synced with its name
+ *   flood 0         files of /disk without end, and nothing synced
+ *   whole N         whether files 1 to N of /disk are as they were put
  *   serial DEVICE   what the driver says of it
  *   random BYTES    from the hardware generator: how many, and how many of them are zero
  *   call PORT BYTES connects to the host's port, sends the pattern, half-closes, reads the same back
@@ -21,15 +27,19 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <linux/fs.h>
 #include <linux/vm_sockets.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/reboot.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/sysinfo.h>
 #include <unistd.h>
 
@@ -216,6 +226,85 @@ static void serve_fill(int fd, const char *path)
 		answer(fd, "filled");
 }
 
+/* BLKZEROOUT or BLKDISCARD over all of it. */
+static void serve_range(int fd, const char *path, unsigned long request)
+{
+	int disk = open(path, O_RDWR | O_CLOEXEC);
+	uint64_t range[2] = {0, 0};
+
+	if (disk < 0 || ioctl(disk, BLKGETSIZE64, &range[1]) < 0 || ioctl(disk, request, range) < 0 ||
+		fsync(disk) < 0)
+		answer_error(fd, path);
+	else
+		answer(fd, "done");
+}
+
+static void serve_mount(int fd, const char *path)
+{
+	(void)mkdir("/disk", 0755);
+	if (mount(path, "/disk", "ext4", 0, NULL) < 0)
+		answer_error(fd, path);
+	else
+		answer(fd, "mounted");
+}
+
+static int put_file(const char *path, uint64_t number, bool synced)
+{
+	static uint8_t chunk[CHUNK];
+	int file = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644), failed;
+
+	devices_pattern(chunk, number, sizeof(chunk));
+	failed = file < 0 || write_all(file, chunk, sizeof(chunk)) < 0 || (synced && fsync(file) < 0);
+	if (file >= 0)
+		close(file);
+	return failed ? -1 : 0;
+}
+
+static void serve_put(int fd, uint64_t number)
+{
+	int folder = open("/disk", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	char path[64];
+
+	snprintf(path, sizeof(path), "/disk/%" PRIu64, number);
+	if (folder < 0 || put_file(path, number, true) < 0 || fsync(folder) < 0)
+		answer_error(fd, path);
+	else
+		answer(fd, "synced");
+}
+
+static void serve_flood(int fd)
+{
+	char path[64];
+
+	answer(fd, "flooding");
+	for (uint64_t i = 0;; i++) {
+		snprintf(path, sizeof(path), "/disk/flood.%" PRIu64, i % DEVICES_FLOOD_FILES);
+		(void)unlink(path);
+		(void)put_file(path, i, false);
+	}
+}
+
+static void serve_whole(int fd, uint64_t count)
+{
+	static uint8_t chunk[CHUNK + 1], wanted[CHUNK];
+	char text[DEVICES_LINE_MAX] = "whole", path[64];
+
+	for (uint64_t i = 1; i <= count; i++) {
+		int file;
+		ssize_t got;
+
+		snprintf(path, sizeof(path), "/disk/%" PRIu64, i);
+		file = open(path, O_RDONLY | O_CLOEXEC);
+		got = file < 0 ? -1 : read(file, chunk, sizeof(chunk));
+		devices_pattern(wanted, i, CHUNK);
+		if (got != CHUNK || memcmp(chunk, wanted, CHUNK) != 0)
+			snprintf(text, sizeof(text), "%s is not", path);
+		if (file >= 0)
+			close(file);
+	}
+	answer(fd, text);
+}
+
 static void serve_serial(int fd, const char *name)
 {
 	char path[DEVICES_LINE_MAX], text[DEVICES_LINE_MAX] = "";
@@ -286,6 +375,26 @@ static const char *call(uint32_t port, uint64_t length)
 	return bytes == length ? "same" : "another length came back";
 }
 
+/* False: the word is another's. */
+static bool serve_disk(int fd, const char *word, const char *name, uint64_t number)
+{
+	if (strcmp(word, "zero") == 0)
+		serve_range(fd, name, BLKZEROOUT);
+	else if (strcmp(word, "discard") == 0)
+		serve_range(fd, name, BLKDISCARD);
+	else if (strcmp(word, "mount") == 0)
+		serve_mount(fd, name);
+	else if (strcmp(word, "put") == 0)
+		serve_put(fd, number);
+	else if (strcmp(word, "flood") == 0)
+		serve_flood(fd);
+	else if (strcmp(word, "whole") == 0)
+		serve_whole(fd, number);
+	else
+		return false;
+	return true;
+}
+
 static void serve(int fd)
 {
 	char line[DEVICES_LINE_MAX] = "", word[16] = "", name[32] = "";
@@ -304,6 +413,8 @@ static void serve(int fd)
 		serve_sum(fd, name);
 	else if (strcmp(word, "fill") == 0)
 		serve_fill(fd, name);
+	else if (serve_disk(fd, word, name, number))
+		return;
 	else if (strcmp(word, "serial") == 0)
 		serve_serial(fd, name);
 	else if (strcmp(word, "random") == 0)

@@ -63,28 +63,9 @@ static uint64_t now_ns(void)
 
 /* --- the guest --- */
 
-/* One command's answer; false: none. */
 static bool command(struct machine *machine, const char *line, char answer[SNAPSHOT_LINE_MAX])
 {
-	int fd = snapshot_vm_connect(machine, SNAPSHOT_PORT);
-	size_t length = 0;
-
-	answer[0] = '\0';
-	if (fd < 0) {
-		snprintf(answer, SNAPSHOT_LINE_MAX, "no stream: %s", strerror(-fd));
-		return false;
-	}
-	if (io_write_all(fd, line, strlen(line)) == 0)
-		while (length < SNAPSHOT_LINE_MAX - 1) {
-			ssize_t n = snapshot_vm_read(fd, answer + length, SNAPSHOT_LINE_MAX - 1 - length);
-
-			if (n <= 0)
-				break;
-			length += (size_t)n;
-		}
-	answer[length] = '\0';
-	close(fd);
-	return length > 0;
+	return snapshot_vm_command(machine, SNAPSHOT_PORT, line, answer, SNAPSHOT_LINE_MAX);
 }
 
 static bool ask(struct machine *machine, struct report *r, char answer[SNAPSHOT_LINE_MAX])

@@ -239,3 +239,26 @@ ssize_t snapshot_vm_read(int fd, void *data, size_t length)
 
 	return poll(&wait, 1, MACHINE_LIMIT_MS) == 1 ? read(fd, data, length) : -ETIMEDOUT;
 }
+
+bool snapshot_vm_command(struct machine *machine, uint32_t port, const char *line, char *answer, size_t size)
+{
+	int fd = snapshot_vm_connect(machine, port);
+	size_t length = 0;
+
+	answer[0] = '\0';
+	if (fd < 0) {
+		snprintf(answer, size, "no stream: %s", strerror(-fd));
+		return false;
+	}
+	if (io_write_all(fd, line, strlen(line)) == 0)
+		while (length < size - 1) {
+			ssize_t n = snapshot_vm_read(fd, answer + length, size - 1 - length);
+
+			if (n <= 0)
+				break;
+			length += (size_t)n;
+		}
+	answer[length] = '\0';
+	close(fd);
+	return length > 0;
+}

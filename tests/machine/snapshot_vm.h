@@ -45,5 +45,8 @@ int snapshot_vm_connect(struct machine *machine, uint32_t port);
 int snapshot_vm_await_stream(struct machine *machine, uint32_t port);
 /* As read, but not for ever. Streams do not block. */
 ssize_t snapshot_vm_read(int fd, void *data, size_t length);
+/* Sends a line to the guest's port and takes what comes back, to the stream's end; false: nothing came, and
+ * answer (size bytes) says why if there was no stream. */
+bool snapshot_vm_command(struct machine *machine, uint32_t port, const char *line, char *answer, size_t size);
 
 #endif

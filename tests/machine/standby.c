@@ -104,8 +104,10 @@ static void test_orders_refused(struct suite *suite, const struct snapshot_files
 		-EINVAL, "a working set that is not there", none);
 	expect_order_refused(suite, (struct vmm_message){.arg0 = 3, .arg2 = 2}, fds, 3, -EINVAL,
 		"a disk that is not there", none);
-	expect_order_refused(
-		suite, (struct vmm_message){.arg0 = 3, .arg3 = 1}, fds, 2, -EINVAL, "a reserved word", none);
+	expect_order_refused(suite, (struct vmm_message){.arg0 = 3, .arg3 = 1}, fds, 2, -EINVAL,
+		"an upper that is not there", none);
+	expect_order_refused(suite, (struct vmm_message){.arg0 = 3, .arg3 = 1}, fds, 3, -EINVAL,
+		"an upper without its lower", none);
 	expect_order_refused(suite, (struct vmm_message){.arg0 = 3}, swapped, 2, -EFBIG,
 		"a state that is none",
 		"--restore (state) cannot be read: File too large; give the state file of a snapshot");

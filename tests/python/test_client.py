@@ -8,6 +8,7 @@ import socket
 import threading
 import time
 import unittest
+import unittest.mock
 from typing import Any, Callable, Iterator
 
 import openapi
@@ -114,14 +115,69 @@ class Runs(WithDaemon):
             self.client.run(["echo"], timeout_ms=0)
         with self.assertRaises(tinderbox.NotFound):
             self.client.run(["echo"], template="none")
+        for timeout in (-1, 86_400_001):
+            with self.assertRaisesRegex(tinderbox.Invalid, "timeout_ms is not a whole number"):
+                self.client.stream(["echo"], timeout_ms=timeout)
         with self.assertRaises(tinderbox.Invalid):
-            self.client.stream([])
+            self.client.transport.call("POST", "/v1/run", {"argv": []})
         with self.assertRaises(tinderbox.MethodNotAllowed):
             self.client.transport.call("PUT", "/v1/run", {})
         with self.assertRaises(tinderbox.NotFound):
             self.client.sandbox("sb-none")
         with self.assertRaises(tinderbox.Conflict):
             self.client.delete_template("base")
+
+
+class Misuse(unittest.TestCase):
+    """What is plainly wrong is said before anything is asked of a daemon: there is none."""
+
+    client = tinderbox.Client("/nonexistent/socket")
+
+    def wrong(self, kind: type[Exception], words: str, call: Callable[[], object]) -> None:
+        with self.assertRaises(kind) as caught:
+            call()
+        self.assertEqual(str(caught.exception), words)
+
+    def test_argv(self) -> None:
+        client: Any = self.client
+        sandbox: Any = tinderbox.Sandbox(self.client.transport, "box")
+        hint = 'as ["echo", "hi"], or for a line of the shell ["sh", "-c", "echo hi"]'
+        for call in (client.run, client.stream, sandbox.run, sandbox.stream, sandbox.command):
+            self.wrong(TypeError, f"argv is a list of words, not str: {hint}", lambda: call("echo hi"))
+            self.wrong(TypeError, f"argv is a list of words, not bytes: {hint}", lambda: call(b"echo hi"))
+            self.wrong(ValueError, "argv is empty: its first word is the command", lambda: call([]))
+            self.wrong(
+                TypeError, "expected str, bytes or os.PathLike object, not int", lambda: call(["sleep", 1])
+            )
+            with self.assertRaises(tinderbox.NoDaemon):
+                call(["echo", b"\xff"])
+
+    def test_input(self) -> None:
+        client: Any = self.client
+        command: Any = tinderbox.Sandbox(self.client.transport, "box").find("cmd-1")
+        words = "stdin is bytes, not str: a str has encode()"
+        self.wrong(TypeError, words, lambda: client.run(["cat"], stdin="text"))
+        self.wrong(TypeError, words, lambda: command.send("text"))
+
+    def test_names(self) -> None:
+        client: Any = self.client
+        sandbox: Any = tinderbox.Sandbox(self.client.transport, "box")
+        for what, call in (
+            ("name", client.sandbox),
+            ("name", client.operation),
+            ("name", client.template),
+            ("name", client.delete_template),
+            ("name", lambda name: sandbox.find(name).info()),
+            ("sandbox", client.events),
+            ("template", client.pool),
+            ("template", lambda name: client.set_pool(1, name)),
+            ("template", lambda name: client.sandboxes(template=name)),
+            ("state", lambda name: client.sandboxes(state=name)),
+        ):
+            self.wrong(ValueError, f"{what} is empty", lambda: call(""))
+            self.wrong(TypeError, f"{what} is a str, not int", lambda: call(7))
+            with self.assertRaises(tinderbox.NoDaemon):
+                call("x")
 
 
 class Streams(WithDaemon):
@@ -260,15 +316,22 @@ class Commands(WithDaemon):
             command.info()
 
     def test_reattaches_at_an_offset(self) -> None:
-        """Left and attached again after each frame, no byte is lost or comes twice."""
+        """Left and attached again, no byte is lost or comes twice. What a piece's echo has ended is taken of stdin."""
         data, got, at = os.urandom(200_000), b"", 0
         command = self.sandbox.command(["cat"], stdin=True)
-        for start in range(0, len(data), 50_000):
+        for end in range(50_000, len(data) + 1, 50_000):
             with command.attach(stdout_offset=at) as stream:
-                stream.write(data[start : start + 50_000])
+                stream.write(data[end - 50_000 : end])
                 output = next(iter(stream))
                 self.assertEqual(output.offset, at)
-                got, at = got + output.data, stream.stdout_offset
+                got, at = got + output.data, output.end
+                while stream.stdout_offset < end:
+                    next(iter(stream))
+            with command.attach(stdout_offset=at) as stream:
+                while at < end:
+                    output = next(iter(stream))
+                    self.assertEqual(output.offset, at)
+                    got, at = got + output.data, output.end
         with command.attach(stdout_offset=at) as stream:
             stream.close_stdin()
             got += stream.wait().stdout
@@ -290,6 +353,25 @@ class Commands(WithDaemon):
         with command.attach() as stream:
             self.assertEqual(next(iter(stream)).offset, command.info()["stdout"]["oldest"])
 
+    def test_output_of_one_that_never_ends(self) -> None:
+        command = self.sandbox.command(["cat"], stdin=True)
+        asked: list[int] = []
+        with command.attach() as stream:
+            stream.write(bytes(300_000))
+            call = self.sandbox._transport.call
+
+            def slower(method: str, path: str, *rest: Any, **more: Any) -> Any:
+                """Whatever is read, there is more when it has been."""
+                answer = call(method, path, *rest, **more)
+                asked.append(answer["bytes"])
+                stream.write(bytes(300_000))
+                await_that(lambda: bool(call("GET", command._path)["stdout"]["bytes"] > answer["bytes"]))
+                return answer
+
+            with unittest.mock.patch.object(command._transport, "call", slower):
+                self.assertGreaterEqual(len(command.output()), asked[0])
+        self.assertLessEqual(len(asked), 3)
+
     def test_the_last_one_wins(self) -> None:
         command = self.sandbox.command(["started-sleep"])
         with command.attach() as first, command.attach() as second:
@@ -303,6 +385,7 @@ class Commands(WithDaemon):
         with self.assertRaises(tinderbox.Conflict):
             command.signal(15)
         with command.attach() as stream:
+            await_that(lambda: command.info()["state"] == "running")
             command.send(b"some", end=False)
             self.assertEqual(next(iter(stream)).data, b"some")
             command.send(b"more", end=True)

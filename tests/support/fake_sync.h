@@ -6,5 +6,9 @@
 /* From now on: the calls return that errno, or sync when it is 0; the count starts at 0. */
 void fake_sync(int error);
 unsigned fake_sync_count(void);
+/* After so many calls more, which sync, they return that errno. */
+void fake_sync_later(unsigned calls, int error);
+/* Called after each one that synced; NULL: no more. */
+void fake_sync_watch(void (*synced)(void *context), void *context);
 
 #endif

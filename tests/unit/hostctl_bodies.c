@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bodies that no resource takes, sent to each that takes one: refused in the same words, and nothing is
- * begun. */
+/* Bodies that no resource takes, sent to each, also to those that take none: refused in the same words, and
+ * nothing is begun. */
 #include "tests/unit/hostctl_sandboxes_fixture.h"
 
 enum { DEEP = 100 * 1000, HUGE_BODY = 1024 * 1024, ANSWER_MS = 5000 };
@@ -10,19 +10,27 @@ static char *const pool_of_one[] = {"--pool", "1", NULL};
 static const struct {
 	const char *method, *rest; /* of /v1/; a '$' stands for the sandbox's id, a '%' for its command's */
 	const char *headers;
+	bool bare; /* it needs none */
 } resources[] = {
-	{"POST", "run", ""},
-	{"POST", "run", UPGRADE},
-	{"PUT", "pool", ""},
-	{"POST", "templates", ""},
-	{"POST", "sandboxes", ""},
-	{"POST", "sandboxes?wait=false", ""},
-	{"POST", "sandboxes/$/run", ""},
-	{"POST", "sandboxes/$/run", UPGRADE},
-	{"POST", "sandboxes/$/commands", ""},
-	{"POST", "sandboxes/$/commands/%/attach", UPGRADE},
-	{"POST", "sandboxes/$/commands/%/signal", ""},
-	{"POST", "sandboxes/$/commands/%/stdin", ""},
+	{"POST", "run", "", false},
+	{"POST", "run", UPGRADE, false},
+	{"PUT", "pool", "", false},
+	{"POST", "templates", "", false},
+	{"POST", "sandboxes", "", false},
+	{"POST", "sandboxes?wait=false", "", false},
+	{"POST", "sandboxes/$/pause", "", true},
+	{"POST", "sandboxes/$/pause", "Idempotency-Key: key\r\n", true},
+	{"POST", "sandboxes/$/resume", "", true},
+	{"POST", "sandboxes/$/stop", "", true},
+	{"POST", "sandboxes/$/start?wait=false", "", true},
+	{"POST", "sandboxes/$/run", "", false},
+	{"POST", "sandboxes/$/run", UPGRADE, false},
+	{"POST", "sandboxes/$/commands", "", false},
+	{"POST", "sandboxes/$/commands/%/attach", UPGRADE, false},
+	{"POST", "sandboxes/$/commands/%/signal", "", false},
+	{"POST", "sandboxes/$/commands/%/stdin", "", false},
+	{"POST", "sandboxes/$/commands/%/token", "", true},
+	{"POST", "sandboxes/$/commands/%/kill", "", true},
 };
 
 /* A daemon with a sandbox and a command in it that nobody has started. */
@@ -98,6 +106,8 @@ static void expect_all_refuse(const struct scene *scene, const char *body, size_
 	for (size_t i = 0; i < sizeof resources / sizeof resources[0]; i++) {
 		struct answer answer;
 
+		if (resources[i].bare && !length)
+			continue;
 		ask(scene, i, body, length, &answer);
 		if (strcmp(error_member(&answer, "message"), message) != 0)
 			fail_msg("%s: '%s', wanted '%s'", resources[i].rest, error_member(&answer, "message"),
@@ -196,12 +206,43 @@ static void test_huge_bodies(void **state)
 	scene_stop(&scene);
 }
 
+/* What only looks, or removes, takes none at all. */
+static void test_bodies_where_there_is_none(void **state)
+{
+	static const char *const requests[][2] = {{"GET", "pool"}, {"GET", "sandboxes/$"},
+		{"DELETE", "sandboxes/$"}, {"DELETE", "sandboxes/$/commands/%"},
+		{"GET", "sandboxes/$/commands/%/output"}, {"DELETE", "templates/base"}, {"GET", "healthz"}};
+	static const char *const verbs[][2] = {{"pause", "paused"}, {"resume", "ready"}, {"start", "ready"}};
+	char path[SANDBOX_PATH_MAX], message[SANDBOX_PATH_MAX + 64];
+	struct scene scene;
+	struct answer answer;
+
+	(void)state;
+	scene_start(&scene);
+	for (size_t i = 0; i < sizeof requests / sizeof requests[0]; i++) {
+		path_of(&scene, requests[i][1], path);
+		snprintf(message, sizeof message, "%s %s takes no body: send none", requests[i][0], path);
+		expect_refused(&scene.daemon, requests[i][0], path, "{}", "invalid", message);
+		expect_refused(&scene.daemon, requests[i][0], path, "\n", "invalid", message);
+	}
+	/* An object without fields says no more than nothing does. */
+	for (size_t i = 0; i < sizeof verbs / sizeof verbs[0]; i++) {
+		snprintf(path, sizeof path, "/%s", verbs[i][0]);
+		call_sandbox(&scene.daemon, "POST", scene.sandbox, path, "{}", &answer);
+		assert_int_equal(answer.status, 200);
+		assert_string_equal(json_string_value(json_object_get(answer.json, "state")), verbs[i][1]);
+		answer_finish(&answer);
+	}
+	scene_stop(&scene);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_bodies_that_are_no_object),
 		cmocka_unit_test(test_deep_bodies),
 		cmocka_unit_test(test_huge_bodies),
+		cmocka_unit_test(test_bodies_where_there_is_none),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -36,6 +36,9 @@ static void exec_takes_a_sandbox_first(void **state)
 		{{"exec", "-itt", "box", "sh"}, "--tty is given twice"},
 		{{"exec", "--template", "t", "box", "sh"}, "exec takes no --template"},
 		{{"exec", "--json", "box", "sh"}, "exec takes no --json"},
+		{{"exec", "--idempotency-key", "k", "box", "sh"}, "exec takes no --idempotency-key"},
+		{{"exec", "-d", "-i", "box", "sh"},
+			"-d leaves nobody to pass standard input on, which -i asks for: leave out one"},
 	};
 	const char *good[] = {"exec", "-it", "box", "--", "sh", "-c", NULL};
 	struct cmd_options options;
@@ -173,7 +176,9 @@ static void durations_have_units_and_bounds(void **state)
 		{"2m", 0, 120000},
 		{"24h", 0, DAY_MS},
 		{"86400000ms", 0, DAY_MS},
+		{"1d", 0, DAY_MS},
 		{"86400001ms", -ERANGE, 0},
+		{"2d", -ERANGE, 0},
 		{"25h", -ERANGE, 0},
 		{"0s", -ERANGE, 0},
 		{"99999999999999999999999999s", -ERANGE, 0},
@@ -182,7 +187,7 @@ static void durations_have_units_and_bounds(void **state)
 		{"s", -EINVAL, 0},
 		{"-1s", -EINVAL, 0},
 		{"1.5s", -EINVAL, 0},
-		{"1d", -EINVAL, 0},
+		{"1w", -EINVAL, 0},
 		{"1 s", -EINVAL, 0},
 	};
 

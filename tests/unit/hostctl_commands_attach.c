@@ -24,8 +24,7 @@ static void test_attach_starts_it(void **state)
 	char id[32], rest[SANDBOX_PATH_MAX];
 
 	(void)state;
-	daemon_start(&daemon, "boot", pool_of_one);
-	create_sandbox(&daemon, "{}", id);
+	start_sandbox(&daemon, "boot", pool_of_one, id);
 	create_command(&daemon, id, "{\"argv\":[\"both\"],\"tty\":{\"rows\":24,\"cols\":80}}", &command);
 	snprintf(rest, sizeof rest, "/commands/%s", command.id);
 	call_sandbox(&daemon, "GET", id, rest, NULL, &answer);
@@ -67,8 +66,7 @@ static void test_tokens(void **state)
 	token.used = true;
 	assert_int_equal(command_token_check(&token, token.text), TOKEN_USED);
 
-	daemon_start(&daemon, "boot", pool_of_one);
-	create_sandbox(&daemon, "{}", id);
+	start_sandbox(&daemon, "boot", pool_of_one, id);
 	create_command(&daemon, id, "{\"argv\":[\"exit\",\"0\"]}", &first);
 	create_command(&daemon, id, "{\"argv\":[\"exit\",\"0\"]}", &second);
 	mixed = first;
@@ -99,8 +97,7 @@ static void test_attachments_that_are_refused(void **state)
 	char id[32], path[SANDBOX_PATH_MAX];
 
 	(void)state;
-	daemon_start(&daemon, "boot", pool_of_one);
-	create_sandbox(&daemon, "{}", id);
+	start_sandbox(&daemon, "boot", pool_of_one, id);
 	create_command(&daemon, id, "{\"argv\":[\"exit\",\"0\"]}", &command);
 	snprintf(path, sizeof path, "/commands/%s/attach", command.id);
 	call_sandbox(&daemon, "POST", id, path, "{}", &answer);
@@ -121,32 +118,15 @@ static void test_reattach(void **state)
 	struct daemon daemon;
 	struct command command;
 	struct stream stream;
-	struct agent_started started;
 	char id[32];
 
 	(void)state;
-	daemon_start(&daemon, "boot", pool_of_one);
-	create_sandbox(&daemon, "{}", id);
-	create_command(&daemon, id, "{\"argv\":[\"cat\"],\"stdin_stream\":true}", &command);
-	assert_int_equal(attach(&daemon, id, &command, "", &stream), 101);
-	expect(&stream, AGENT_STARTED);
-	send_frame(&stream, AGENT_STDIN, "first", 5);
-	expect_output(&stream, AGENT_STDOUT, 0, "first");
+	start_sandbox(&daemon, "boot", pool_of_one, id);
+	begin_dialogue(&daemon, id, &command, &stream);
 	expect(&stream, AGENT_STDIN_CREDIT);
 	close_stream(&stream);
-	renew_token(&daemon, id, &command);
-	assert_int_equal(attach(&daemon, id, &command, ",\"stdout_offset\":3", &stream), 101);
-	expect(&stream, AGENT_STARTED);
-	memcpy(&started, stream.frame.payload, sizeof started);
-	assert_int_equal(started.stdin_offset, 5);
-	assert_int_equal(started.stdin_credit, AGENT_STDIN_WINDOW);
-	assert_int_equal(started.pid, 77);
-	expect_output(&stream, AGENT_STDOUT, 3, "st");
-	send_frame(&stream, AGENT_STDIN, " second", 7);
-	expect_output(&stream, AGENT_STDOUT, 5, " second");
-	expect(&stream, AGENT_STDIN_CREDIT);
-	send_frame(&stream, AGENT_STDIN_EOF, NULL, 0);
-	expect_exit(&stream, AGENT_EXITED, 0);
+	take_up_dialogue(&daemon, id, &command, 3, &stream);
+	end_dialogue(&stream, 5, " second");
 	daemon_stop(&daemon);
 }
 
@@ -158,11 +138,9 @@ static void test_the_last_one_wins(void **state)
 	char id[32];
 
 	(void)state;
-	daemon_start(&daemon, "boot", pool_of_one);
-	create_sandbox(&daemon, "{}", id);
-	create_command(&daemon, id, "{\"argv\":[\"started-sleep\"],\"on_detach\":\"kill\"}", &command);
-	assert_int_equal(attach(&daemon, id, &command, "", &first), 101);
-	expect(&first, AGENT_STARTED);
+	start_sandbox(&daemon, "boot", pool_of_one, id);
+	start_attached(
+		&daemon, id, "{\"argv\":[\"started-sleep\"],\"on_detach\":\"kill\"}", &command, &first);
 	renew_token(&daemon, id, &command);
 	assert_int_equal(attach(&daemon, id, &command, "", &second), 101);
 	expect_error(&first, "conflict", "another client attached to the command");
@@ -185,8 +163,7 @@ static void test_a_slow_reader(void **state)
 	json_int_t written;
 
 	(void)state;
-	daemon_start(&daemon, "boot", pool_of_one);
-	create_sandbox(&daemon, "{}", id);
+	start_sandbox(&daemon, "boot", pool_of_one, id);
 	create_command(&daemon, id, "{\"argv\":[\"flood\",\"8388608\"]}", &command);
 	assert_int_equal(attach(&daemon, id, &command, "", &stream), 101);
 	sleep_ms(300);
@@ -236,8 +213,7 @@ static void test_a_reader_that_leaves_a_flood(void **state)
 	bool ended = false;
 
 	(void)state;
-	daemon_start(&daemon, "boot", pool_of_one);
-	create_sandbox(&daemon, "{}", id);
+	start_sandbox(&daemon, "boot", pool_of_one, id);
 	create_command(&daemon, id, "{\"argv\":[\"flood\",\"8388608\"]}", &command);
 	assert_int_equal(attach(&daemon, id, &command, "", &stream), 101);
 	sleep_ms(100);
@@ -248,7 +224,7 @@ static void test_a_reader_that_leaves_a_flood(void **state)
 		ended = !strcmp(member(&answer, "state"), "\"ended\"");
 		if (ended)
 			assert_string_equal(member(&answer, "stdout"),
-				"{\"bytes\":8388608,\"held\":1048576,\"oldest\":7864320}");
+				"{\"bytes\":8388608,\"held\":1048576,\"lost\":7340032,\"oldest\":7864320}");
 		answer_finish(&answer);
 		sleep_ms(POLL_MS);
 	}
@@ -274,8 +250,7 @@ static void test_clients_that_leave(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-		daemon_start(&daemon, cases[i].script, pool_of_one);
-		create_sandbox(&daemon, "{}", id);
+		start_sandbox(&daemon, cases[i].script, pool_of_one, id);
 		/* The first takes the stream that is open already. */
 		use_first_stream(&daemon, id);
 		snprintf(body, sizeof body,
@@ -300,8 +275,7 @@ static void test_frames_before_it_runs(void **state)
 	char id[32];
 
 	(void)state;
-	daemon_start(&daemon, "boot later-nothing", pool_of_one);
-	create_sandbox(&daemon, "{}", id);
+	start_sandbox(&daemon, "boot later-nothing", pool_of_one, id);
 	use_first_stream(&daemon, id);
 	create_command(&daemon, id, "{\"argv\":[\"cat\"],\"stdin_stream\":true}", &command);
 	assert_int_equal(attach(&daemon, id, &command, "", &stream), 101);
@@ -329,13 +303,10 @@ static void test_clients_that_break_the_protocol(void **state)
 	char id[32], message[256];
 
 	(void)state;
-	daemon_start(&daemon, "boot", pool_of_one);
-	create_sandbox(&daemon, "{}", id);
+	start_sandbox(&daemon, "boot", pool_of_one, id);
 	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-		create_command(
-			&daemon, id, "{\"argv\":[\"started-sleep\"],\"on_detach\":\"kill\"}", &command);
-		assert_int_equal(attach(&daemon, id, &command, "", &stream), 101);
-		expect(&stream, AGENT_STARTED);
+		start_attached(&daemon, id, "{\"argv\":[\"started-sleep\"],\"on_detach\":\"kill\"}", &command,
+			&stream);
 		send_frame(&stream, cases[i].type, zeros, cases[i].length);
 		snprintf(message, sizeof message, "the client broke the frame protocol: %s", cases[i].fault);
 		expect_error(&stream, "invalid", message);
@@ -354,20 +325,42 @@ static void test_sandboxes_that_end(void **state)
 	char id[32], message[256];
 
 	(void)state;
-	daemon_start(&daemon, "boot", pool_of_one);
-	create_sandbox(&daemon, "{}", id);
-	create_command(&daemon, id, "{\"argv\":[\"started-sleep\"]}", &command);
-	assert_int_equal(attach(&daemon, id, &command, "", &stream), 101);
-	expect(&stream, AGENT_STARTED);
+	start_sandbox(&daemon, "boot", pool_of_one, id);
+	start_attached(&daemon, id, "{\"argv\":[\"started-sleep\"]}", &command, &stream);
 	delete_sandbox(&daemon, id);
 	snprintf(message, sizeof message, "no result: sandbox %s is deleting: it was deleted", id);
 	expect_error(&stream, "incomplete", message);
 	create_sandbox(&daemon, "{}", id);
-	create_command(&daemon, id, "{\"argv\":[\"started-sleep\"]}", &command);
-	assert_int_equal(attach(&daemon, id, &command, "", &stream), 101);
-	expect(&stream, AGENT_STARTED);
+	start_attached(&daemon, id, "{\"argv\":[\"started-sleep\"]}", &command, &stream);
 	assert_int_equal(kill(daemon.pid, SIGTERM), 0);
 	expect_error(&stream, "not_ready", "the daemon is stopping: try again when it is back");
+	daemon_stop(&daemon);
+}
+
+/* Each new size is handed on, while it runs; without a terminal there is none. */
+static void test_resize(void **state)
+{
+	static const struct agent_resize sizes[] = {{.rows = 40, .cols = 111}, {.rows = 1, .cols = 65535}};
+	struct daemon daemon;
+	struct stream stream;
+	char id[32], command[32];
+
+	(void)state;
+	start_sandbox(&daemon, "boot", pool_of_one, id);
+	start_followed(&daemon, &stream, id,
+		"{\"argv\":[\"sizes\",\"2\"],\"tty\":{\"rows\":24,\"cols\":80},\"stdin_stream\":true}",
+		command);
+	expect_output(&stream, AGENT_STDOUT, 0, "24 80\n");
+	send_frame(&stream, AGENT_RESIZE, &sizes[0], sizeof sizes[0]);
+	expect_output(&stream, AGENT_STDOUT, 6, "40 111\n");
+	send_frame(&stream, AGENT_RESIZE, &sizes[1], sizeof sizes[1]);
+	expect_output(&stream, AGENT_STDOUT, 13, "1 65535\n");
+	expect_exit(&stream, AGENT_EXITED, 0);
+
+	start_followed(&daemon, &stream, id, "{\"argv\":[\"cat\"],\"stdin_stream\":true}", command);
+	send_frame(&stream, AGENT_RESIZE, &sizes[0], sizeof sizes[0]);
+	send_frame(&stream, AGENT_STDIN_EOF, NULL, 0);
+	expect_exit(&stream, AGENT_EXITED, 0);
 	daemon_stop(&daemon);
 }
 
@@ -385,6 +378,7 @@ int main(void)
 		cmocka_unit_test(test_frames_before_it_runs),
 		cmocka_unit_test(test_clients_that_break_the_protocol),
 		cmocka_unit_test(test_sandboxes_that_end),
+		cmocka_unit_test(test_resize),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -383,7 +383,7 @@ static void wrong_words_are_refused(void **state)
 			"control: that action is written 'net up|down|attach TAP' (see `host-ctl help "
 			"control`)"},
 		{{"s", "net", "attach", "a", "b", "c"}, false,
-			"control: too many arguments (see `host-ctl help control`)"},
+			"control: 'c' is not expected here (see `host-ctl help control`)"},
 		{{"--fast", "s", "status"}, false,
 			"control: unknown option '--fast' (see `host-ctl help control`)"},
 		{{"s", "balloon", "much"}, true,

@@ -250,7 +250,43 @@ static void a_folder_that_is_no_cgroup_is_named(void **state)
 
 	doctor_check_cgroup(&doctor, &finding);
 	assert_int_equal(finding.state, DOCTOR_FAIL);
-	assert_string_equal(finding.text, "no cgroup version 2 at /tmp");
+	assert_true(finding.text[0] && finding.mend[0]);
+}
+
+#define V1(controller) "cgroup /sys/fs/cgroup/" controller " cgroup rw,relatime," controller " 0 0\n"
+#define MEND_BOOT                                                                                            \
+	"boot with `systemd.unified_cgroup_hierarchy=1 cgroup_no_v1=all` on the kernel's command line"
+
+static void where_cgroups_are_is_named_and_mended(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *mounts, *text, *mend;
+	} cases[] = {
+		{"proc /proc proc rw 0 0\n", "no cgroup version 2 at /sys/fs/cgroup",
+			"`mount -t cgroup2 none /sys/fs/cgroup`, or " MEND_BOOT},
+		{"", "no cgroup version 2 at /sys/fs/cgroup",
+			"`mount -t cgroup2 none /sys/fs/cgroup`, or " MEND_BOOT},
+		{"tmpfs /sys/fs/cgroup tmpfs rw 0 0\n" V1("cpu,cpuacct") V1("memory") V1("pids"),
+			"version 1 alone, which has cpu, memory, pids", MEND_BOOT},
+		{V1("cpuset") V1("pids") "cgroup2 /sys/fs/cgroup/unified cgroup2 rw,relatime 0 0\n",
+			"version 1 has pids; version 2, at /sys/fs/cgroup/unified, is without them",
+			MEND_BOOT "; or serve without limits, with `--cgroup-root "
+				  "/sys/fs/cgroup/unified/tinderbox --limits available`"},
+		/* systemd's own, of which no controller is. */
+		{"cgroup /sys/fs/cgroup/systemd cgroup rw,name=systemd 0 0\ncgroup2 /mnt/two cgroup2 rw 0 0",
+			"version 2 is at /mnt/two, and not at /sys/fs/cgroup",
+			"serve with `--cgroup-root /mnt/two/tinderbox`"},
+	};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct doctor_finding finding = {0};
+
+		doctor_judge_cgroup_mounts(cases[i].mounts, "/sys/fs/cgroup", &finding);
+		assert_int_equal(finding.state, DOCTOR_FAIL);
+		assert_string_equal(finding.text, cases[i].text);
+		assert_string_equal(finding.mend, cases[i].mend);
+	}
 }
 
 static void old_kernels_are_refused(void **state)
@@ -300,6 +336,7 @@ int main(void)
 		cmocka_unit_test(memory_is_weighed_against_the_pool),
 		cmocka_unit_test(missing_controllers_are_named),
 		cmocka_unit_test(a_folder_that_is_no_cgroup_is_named),
+		cmocka_unit_test(where_cgroups_are_is_named_and_mended),
 		cmocka_unit_test(old_kernels_are_refused),
 		cmocka_unit_test(space_is_asked_of_the_nearest_folder_there_is),
 	};

@@ -24,6 +24,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -42,6 +43,7 @@ struct daemon {
 	bool keep_kernel;    /* the script of the last start */
 	const char *standby; /* NULL: none, so that command lines tell what a VM is */
 	char state[96];	     /* folder of templates */
+	rlim_t files;	     /* that it may have open; 0: as many as the test */
 };
 
 struct answer {
@@ -113,6 +115,7 @@ static inline void daemon_folder(struct daemon *daemon)
 	daemon->vmm = FAKE_VMM;
 	daemon->templates = daemon->keep_kernel = false;
 	daemon->standby = NULL;
+	daemon->files = 0;
 	write_text(daemon->folder, "initrd", "initrd");
 	write_image(daemon, 'i');
 }
@@ -139,6 +142,9 @@ static inline void daemon_child(const struct daemon *daemon, int ready, char *co
 		argv[argc++] = *options++;
 	if (!getenv("TINDERBOX_TEST_LOG"))
 		dup2(log, STDERR_FILENO);
+	if (daemon->files)
+		setrlimit(RLIMIT_NOFILE,
+			&(struct rlimit){.rlim_cur = daemon->files, .rlim_max = daemon->files});
 	/* A test that fails leaves no daemon behind. */
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	exit(serve_main(argc, argv));

@@ -258,7 +258,7 @@ static void test_what_is_no_http(void **state)
 static void test_names_that_are_none(void **state)
 {
 	static const char *const names[][2] = {{"..", ".."}, {"%2e%2e", ".."}, {".", "."}, {"sb-", "sb-"},
-		{"%ff%fe", "??"}, {"%0a", "?"}, {"a%20b", "a b"}};
+		{"%ff%fe", "??"}, {"%2500", "%00"}, {"a%20b", "a b"}};
 	char path[128], message[128], id[32];
 	struct daemon daemon;
 
@@ -279,13 +279,59 @@ static void test_names_that_are_none(void **state)
 		snprintf(message, sizeof message, "there is no operation %s", names[i][1]);
 		expect_refused(&daemon, "GET", path, NULL, "not_found", message);
 	}
-	expect_refused(&daemon, "GET", "/v1/sandboxes/sb-%001", NULL, "invalid",
-		"the path has a NUL (%00), which no name has");
-	snprintf(path, sizeof path, "/v1/sandboxes/%s/commands/x%%00", id);
-	expect_refused(&daemon, "GET", path, NULL, "invalid", "the path has a NUL (%00), which no name has");
 	/* Steps up are steps of nothing. */
 	expect_refused(&daemon, "GET", "/v1/sandboxes/../sandboxes", NULL, "not_found",
 		"nothing is at /v1/sandboxes/../sandboxes: see docs/api.md for the resources");
+	delete_sandbox(&daemon, id);
+	daemon_stop(&daemon);
+}
+
+/* Parts are what stands between two '/' before anything is decoded, and then a name is looked up decoded. */
+static void test_escapes_in_paths(void **state)
+{
+	static const struct {
+		const char *rest, *message;
+	} refused[] = {
+		{"sb-%001", "the path has a NUL (%00), which no name has"},
+		{"x%2Fpause", "the path has an escaped / (%2F), which no name has"},
+		{"x%2fpause", "the path has an escaped / (%2f), which no name has"},
+		{"..%2F..%2Fv1%2Fhealthz", "the path has an escaped / (%2F), which no name has"},
+		{"x%0a", "the path has a control character (%0A), which no name has"},
+		{"%7Fx", "the path has a control character (%7F), which no name has"},
+		{"x\x01", "the path has a control character (%01), which no name has"},
+		{"x%", "the path has a % without two hexadecimal digits after it: a % itself is %25"},
+		{"x%4", "the path has a % without two hexadecimal digits after it: a % itself is %25"},
+		{"x%4g", "the path has a % without two hexadecimal digits after it: a % itself is %25"},
+		{"%-1x", "the path has a % without two hexadecimal digits after it: a % itself is %25"},
+	};
+	char path[128], message[128], id[32];
+	struct daemon daemon;
+	struct answer answer;
+
+	(void)state;
+	daemon_start(&daemon, "boot", pool_of_one);
+	create_sandbox(&daemon, "{\"name\":\"a.b\"}", id);
+	for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
+		snprintf(path, sizeof path, "/v1/sandboxes/%s", refused[i].rest);
+		expect_refused(&daemon, "GET", path, NULL, "invalid", refused[i].message);
+		expect_refused(&daemon, "POST", path, NULL, "invalid", refused[i].message);
+		snprintf(path, sizeof path, "/v1/sandboxes/%s/commands/%s", id, refused[i].rest);
+		expect_refused(&daemon, "GET", path, NULL, "invalid", refused[i].message);
+	}
+	snprintf(path, sizeof path, "http://x/v1/templates/base%%2f");
+	expect_refused(&daemon, "DELETE", path, NULL, "invalid",
+		"the path has an escaped / (%2f), which no name has");
+	/* What needs no escape means the same with one, in each part and in a parameter. */
+	call(&daemon, "GET", "/v1/s%61ndboxes/a%2Eb?", NULL, &answer);
+	assert_int_equal(answer.status, 200);
+	assert_string_equal(json_string_value(json_object_get(answer.json, "id")), id);
+	answer_finish(&answer);
+	call(&daemon, "GET", "/v1/sandboxes?st%61te=re%61dy", NULL, &answer);
+	assert_int_equal(json_array_size(json_object_get(answer.json, "sandboxes")), 1);
+	answer_finish(&answer);
+	/* One that is decoded is not decoded again. */
+	snprintf(message, sizeof message, "there is no sandbox a%%2Eb");
+	expect_refused(&daemon, "GET", "/v1/sandboxes/a%252Eb", NULL, "not_found", message);
 	delete_sandbox(&daemon, id);
 	daemon_stop(&daemon);
 }
@@ -301,6 +347,7 @@ int main(void)
 		cmocka_unit_test(test_heads_without_end),
 		cmocka_unit_test(test_what_is_no_http),
 		cmocka_unit_test(test_names_that_are_none),
+		cmocka_unit_test(test_escapes_in_paths),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

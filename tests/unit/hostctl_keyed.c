@@ -60,6 +60,8 @@ static void test_other_request_is_a_conflict(void **state)
 	/* Bytes count, not what they mean. */
 	expect_error(&daemon, "k", "{\"argv\": [\"echo\",\"a\"]}", 409, "conflict", CONFLICT("k"));
 	expect_error_at(&daemon, "/v1/templates", "k", echo_body, 409, "conflict", CONFLICT("k"));
+	expect_error_at(&daemon, "/v1/sandboxes?wait=true&wait=false", "twice", "{}", 400, "invalid",
+		"the parameter wait is there twice");
 	expect_conflict_as_another_user(&daemon);
 	expect_replay(&daemon, "k", echo_body, &first);
 	assert_int_equal(exited(&daemon), 1);

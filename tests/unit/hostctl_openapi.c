@@ -39,9 +39,7 @@ static void name_operation(const char *method, const char *path, char name[ROUTE
 
 static void name_route(const struct api_route *route, char name[ROUTE_MAX])
 {
-	const char *end = route->path + strlen(route->path) - 1;
-
-	snprintf(name, ROUTE_MAX, "%s %s%s", route->method, route->path, *end == '/' ? "*" : "");
+	snprintf(name, ROUTE_MAX, "%s %s", route->method, route->path);
 }
 
 static const struct api_route *find_route(const char *wanted)

@@ -198,8 +198,11 @@ static void test_template_of_one_taken_back(void **state)
 	answer_finish(&answer);
 	call(&daemon, "DELETE", "/v1/templates/tools", NULL, &answer);
 	expect_error_answer(&answer, 409, "conflict",
-		"template tools is in use: its pool has the target 0, 1 VMs are of it, 0 runs wait: set the "
-		"target to 0 and let the runs end");
+		"template tools is in use: its pool has the target 0, 1 VMs are of it, 1 of these of "
+		"sandboxes, 0 "
+		"runs wait: set the target to 0, delete its sandboxes (GET /v1/sandboxes?template=tools), "
+		"and let "
+		"the runs end");
 	/* Another of it is loaded for, and both are counted. */
 	run_command(&daemon, "{\"argv\":[\"echo\"],\"template\":\"tools\"}", &answer);
 	assert_int_equal(answer.status, 200);

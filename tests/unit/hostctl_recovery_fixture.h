@@ -56,6 +56,25 @@ static inline void vm_of(const struct daemon *daemon, const char *id, char vm[32
 	vm[strcspn(vm, "\"")] = '\0';
 }
 
+/* An end is written some time later; but before what is promised after it. */
+static inline void flush_rows(const struct daemon *daemon, const char *id)
+{
+	struct command command;
+
+	create_command(daemon, id, "{\"argv\":[\"exit\",\"0\"]}", &command);
+}
+
+/* A sandbox of a daemon whose vmm plays so, and a command in it that was started and whose client left. */
+static inline void start_left(
+	struct daemon *daemon, const char *script, const char *body, char id[32], struct command *command)
+{
+	struct stream stream;
+
+	start_sandbox(daemon, script, pool_of_two, id);
+	start_attached(daemon, id, body, command, &stream);
+	close_stream(&stream);
+}
+
 /* A statement on the journal of a daemon that has ended. */
 static inline void change_journal(const struct daemon *daemon, const char *statement)
 {

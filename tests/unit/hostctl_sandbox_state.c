@@ -28,16 +28,19 @@ static const char *const words[SANDBOX_VERB_COUNT] = {
 static void expect_refusal(
 	enum sandbox_state state, enum sandbox_verb verb, const struct error *error, enum error_kind kind)
 {
+	const char *mend = kind == ERROR_NOT_READY ? " yet" : "", *reason = "";
 	char message[256];
-
-	const char *mend = kind == ERROR_NOT_READY ? " yet" : "";
 
 	if (state == SANDBOX_STOPPED)
 		mend = ": start it first; the files it had are gone";
+	if (state == SANDBOX_FAILED) {
+		mend = ": delete it, and create another";
+		reason = " (why it is so)";
+	}
 	if (verb == SANDBOX_START && (state == SANDBOX_PAUSED || state == SANDBOX_PAUSING))
 		mend = ": resume it";
-	snprintf(message, sizeof message, "sandbox sb-1 is %s, and cannot be %s%s", sandbox_state_name(state),
-		words[verb], mend);
+	snprintf(message, sizeof message, "sandbox sb-1 is %s%s, and cannot be %s%s",
+		sandbox_state_name(state), reason, words[verb], mend);
 	assert_int_equal(error->kind, kind);
 	assert_string_equal(error->message, message);
 }
@@ -50,8 +53,8 @@ static void test_each_cell(void **state)
 			const char *cell = cells[from][verb];
 			enum sandbox_state next = SANDBOX_STATE_COUNT;
 			struct error error = {.kind = ERROR_NONE};
-			int status = sandbox_state_apply(
-				(enum sandbox_state)from, (enum sandbox_verb)verb, "sb-1", &next, &error);
+			int status = sandbox_state_apply((enum sandbox_state)from, (enum sandbox_verb)verb,
+				"sb-1", "why it is so", &next, &error);
 
 			if (*cell == '?' || *cell == '!') {
 				assert_int_equal(status, -1);
@@ -80,7 +83,7 @@ static void test_transitions(void **state)
 		[SANDBOX_STOPPING] = "stopped ready paused deleting",
 		[SANDBOX_STOPPED] = "starting deleting",
 		[SANDBOX_STARTING] = "ready stopping stopped deleting",
-		[SANDBOX_DELETING] = "gone",
+		[SANDBOX_DELETING] = "gone failed",
 		[SANDBOX_GONE] = "",
 		[SANDBOX_FAILED] = "deleting",
 	};

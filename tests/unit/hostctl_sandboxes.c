@@ -60,6 +60,36 @@ static void test_create_get_list_delete(void **state)
 	daemon_stop(&daemon);
 }
 
+/* What is more than its template has is cut to that, and told so; and so it stays. */
+static void test_limits_over_the_templates(void **state)
+{
+	char *const sized[] = {"--pool", "1", "--mem", "64M", NULL};
+	struct daemon daemon;
+	struct answer answer;
+	char id[32];
+
+	(void)state;
+	daemon_start(&daemon, "boot", sized);
+	create_sandbox(&daemon, "{\"memory_max\":1099511627776,\"cpu_max\":10000}", id);
+	for (int i = 0; i < 2; i++) {
+		call_sandbox(&daemon, "GET", id, "", NULL, &answer);
+		/* Of the guest, and 64 MiB; its one processor, and one. */
+		assert_string_equal(member(&answer, "memory_max"), "134217728");
+		assert_string_equal(member(&answer, "cpu_max"), "200");
+		assert_string_equal(member(&answer, "pids_max"), "null");
+		answer_finish(&answer);
+		kill(daemon.pid, SIGKILL);
+		assert_int_equal(daemon_wait(&daemon), 128 + SIGKILL);
+		daemon_launch(&daemon, "boot", sized, true);
+	}
+	create_sandbox(&daemon, "{\"memory_max\":134217727,\"cpu_max\":199}", id);
+	call_sandbox(&daemon, "GET", id, "", NULL, &answer);
+	assert_string_equal(member(&answer, "memory_max"), "134217727");
+	assert_string_equal(member(&answer, "cpu_max"), "199");
+	answer_finish(&answer);
+	daemon_stop(&daemon);
+}
+
 /* What was there is named, and it is gone: process, cgroup, socket. */
 static void test_the_receipt(void **state)
 {
@@ -244,10 +274,14 @@ static void test_bodies_that_are_refused(void **state)
 		{"{\"metadata\":{\"\":\"x\"}}", 400, "a key of metadata is empty or over 64 bytes"},
 		{"{\"env\":{\"a=b\":\"x\"}}", 400,
 			"env has the name \"a=b\": a name is not empty and has no '='"},
-		{"{\"ttl_ms\":0}", 400, "ttl_ms is not a whole number from 1 to 2592000000"},
-		{"{\"ttl_ms\":1.5}", 400, "ttl_ms is not a whole number from 1 to 2592000000"},
+		{"{\"ttl_ms\":0}", 400,
+			"ttl_ms is not a whole number of milliseconds from 1 to 2592000000 (30 days)"},
+		{"{\"ttl_ms\":1.5}", 400,
+			"ttl_ms is not a whole number of milliseconds from 1 to 2592000000 (30 days)"},
 		{"{\"idle\":true}", 400, "idle is not an object of after_ms and action"},
 		{"{\"idle\":{}}", 400, "idle.after_ms is missing"},
+		{"{\"idle\":{\"after_ms\":2592000001,\"action\":\"kill\"}}", 400,
+			"after_ms is not a whole number of milliseconds from 1 to 2592000000 (30 days)"},
 		{"{\"idle\":{\"after_ms\":5,\"action\":\"suspend\"}}", 400,
 			"idle.action is not \"kill\" or \"pause\""},
 		{"{\"idle\":{\"after_ms\":5,\"action\":\"kill\",\"x\":1}}", 400,
@@ -276,6 +310,12 @@ static void test_bodies_that_are_refused(void **state)
 		"unknown parameter \"colour\": a list takes state, template and metadata.KEY");
 	call(&daemon, "GET", "/v1/sandboxes?state=red", NULL, &answer);
 	expect_error_answer(&answer, 400, "invalid", "state is not that of a sandbox: \"red\"");
+	call(&daemon, "GET", "/v1/sandboxes?state=ready&state=ready", NULL, &answer);
+	expect_error_answer(&answer, 400, "invalid", "the parameter state is there twice");
+	call(&daemon, "GET", "/v1/sandboxes?template=a&metadata.k=v&template=b", NULL, &answer);
+	expect_error_answer(&answer, 400, "invalid", "the parameter template is there twice");
+	call(&daemon, "GET", "/v1/sandboxes?metadata.k=v&metadata.l=v&metadata.k=w", NULL, &answer);
+	expect_error_answer(&answer, 400, "invalid", "the parameter metadata.k is there twice");
 	expect_refusal_of(
 		&daemon, "DELETE", "sb-none", "", NULL, 404, "not_found", "there is no sandbox sb-none");
 	call(&daemon, "PATCH", "/v1/sandboxes/sb-none", NULL, &answer);
@@ -497,6 +537,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_create_get_list_delete),
 		cmocka_unit_test(test_the_receipt),
+		cmocka_unit_test(test_limits_over_the_templates),
 		cmocka_unit_test(test_pause_and_resume),
 		cmocka_unit_test(test_operations),
 		cmocka_unit_test(test_waiting_for_an_operation),

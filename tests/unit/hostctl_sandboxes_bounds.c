@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a daemon knows of sandboxes and operations is bounded: what gives way, and what is refused. */
+/* What a daemon knows of sandboxes and operations is bounded: what gives way, and what is refused; and what
+ * it does not know yet. */
+#include "host-ctl/sandbox/commands.h"
+#include "host-ctl/sandbox/sandbox.h"
 #include "tests/unit/hostctl_sandboxes_fixture.h"
 
 enum { KNOWN = 1024 };
@@ -103,8 +106,7 @@ static void test_operations(void **state)
 	char id[32], other[32], first[64], second[64], last[64];
 
 	(void)state;
-	daemon_start(&daemon, "boot", one);
-	create_sandbox(&daemon, "{}", id);
+	start_sandbox(&daemon, "boot", one, id);
 	call_sandbox(&daemon, "POST", id, "/stop", "{\"discard_files\":true}", &answer);
 	assert_int_equal(answer.status, 200);
 	answer_finish(&answer);
@@ -128,11 +130,36 @@ static void test_operations(void **state)
 	daemon_stop(&daemon);
 }
 
+static void never(struct command *command, const struct error *error)
+{
+	(void)command;
+	(void)error;
+	fail();
+}
+
+/* Else others could hold what its creator, who leaves, destroys. */
+static void test_what_is_not_written_yet_is_nobodys(void **state)
+{
+	struct command command = {.id = "cmd-1", .created = never};
+	struct sandbox sandbox = {.id = "sb-1", .commands = &command};
+	struct error error;
+	json_t *list = commands_to_json(&sandbox);
+
+	(void)state;
+	assert_int_equal(json_array_size(json_object_get(list, "commands")), 0);
+	json_decref(list);
+	assert_null(commands_find(&sandbox, "cmd-1", &error));
+	assert_string_equal(error.message, "sandbox sb-1 has no command cmd-1");
+	command.created = NULL;
+	assert_ptr_equal(commands_find(&sandbox, "cmd-1", &error), &command);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_sandboxes),
 		cmocka_unit_test(test_operations),
+		cmocka_unit_test(test_what_is_not_written_yet_is_nobodys),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -19,6 +19,13 @@ static inline void create_sandbox(const struct daemon *daemon, const char *body,
 	answer_finish(&answer);
 }
 
+/* A daemon whose vmm plays so, and the sandbox in it. */
+static inline void start_sandbox(struct daemon *daemon, const char *script, char *const *options, char id[32])
+{
+	daemon_start(daemon, script, options);
+	create_sandbox(daemon, "{}", id);
+}
+
 /* A request to a sandbox; rest: of the path, after the id. */
 static inline void call_sandbox(const struct daemon *daemon, const char *method, const char *id,
 	const char *rest, const char *body, struct answer *answer)

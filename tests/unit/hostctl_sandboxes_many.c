@@ -8,12 +8,22 @@
 
 enum { CLIENTS = 1000, VMS = 16, QUEUE = 8 };
 
+static char *const pool_of_one[] = {"--pool", "1", NULL};
+
 static int fds_of(const struct daemon *daemon)
 {
 	char path[64];
 
 	snprintf(path, sizeof path, "/proc/%d/fd", (int)daemon->pid);
 	return count_entries(path, "") - 2;
+}
+
+/* The daemon's fds, when it is back to so many or less. */
+static void await_fds(const struct daemon *daemon, int wanted)
+{
+	for (int waited = 0; waited < WAIT_MS && fds_of(daemon) > wanted; waited += POLL_MS)
+		sleep_ms(POLL_MS);
+	assert_in_range(fds_of(daemon), 1, wanted);
 }
 
 /* Waits while the backlog is full. */
@@ -126,9 +136,46 @@ static void test_a_thousand_at_once(void **state)
 	await_pool(&daemon, "busy", 0);
 	await_none_known(&daemon);
 	assert_int_equal(count_entries(daemon.cgroups, "vm-"), 2);
-	for (int waited = 0; waited < WAIT_MS && fds_of(&daemon) > before; waited += POLL_MS)
-		sleep_ms(POLL_MS);
-	assert_in_range(fds_of(&daemon), 1, before);
+	await_fds(&daemon, before);
+	daemon_stop(&daemon);
+}
+
+/* One after the other, more than there may be fds: neither a sandbox that is gone has one, nor its command or
+ * its operations. */
+static void test_what_is_kept_costs_no_fd(void **state)
+{
+	enum { FILES = 128, ROUNDS = 120 };
+	static char *const options[] = {"--pool", "1", "--reserve", "0", NULL};
+	struct daemon daemon;
+	struct answer answer;
+	char id[32];
+	int before = 0;
+
+	(void)state;
+	daemon_folder(&daemon);
+	daemon.files = FILES;
+	daemon_launch(&daemon, "boot", options, true);
+	for (int i = 0; i < ROUNDS; i++) {
+		create_sandbox(&daemon, "{}", id);
+		call_sandbox(&daemon, "POST", id, "/run", "{\"argv\":[\"exit\",\"3\"]}", &answer);
+		assert_string_equal(member(&answer, "result"), "{\"kind\":\"exited\",\"code\":3}");
+		answer_finish(&answer);
+		delete_sandbox(&daemon, id);
+		if (i > 0)
+			continue;
+		await_pool(&daemon, "warm", 1);
+		before = fds_of(&daemon);
+	}
+	assert_int_equal(metric(&daemon, "tinderbox_sandboxes{state=\"gone\"} "), ROUNDS);
+	await_pool(&daemon, "warm", 1);
+	await_fds(&daemon, before);
+	/* One that is stopped has no VM, and so none either. */
+	create_sandbox(&daemon, "{}", id);
+	call_sandbox(&daemon, "POST", id, "/stop", "{\"discard_files\":true}", &answer);
+	assert_int_equal(answer.status, 200);
+	answer_finish(&answer);
+	await_pool(&daemon, "warm", 1);
+	await_fds(&daemon, before);
 	daemon_stop(&daemon);
 }
 
@@ -168,9 +215,21 @@ static void make_room(const struct daemon *daemon)
 	assert_int_equal(unlink(path), 0);
 }
 
+static void unmount_state(const struct daemon *daemon)
+{
+	assert_int_equal(umount2(daemon->state, MNT_DETACH), 0);
+	assert_int_equal(rmdir(daemon->state), 0);
+}
+
+static void restart(struct daemon *daemon)
+{
+	kill(daemon->pid, SIGKILL);
+	assert_int_equal(daemon_wait(daemon), 128 + SIGKILL);
+	daemon_launch(daemon, "boot", pool_of_one, true);
+}
+
 static void test_no_room_to_note_it_down(void **state)
 {
-	static char *const pool_of_one[] = {"--pool", "1", NULL};
 	char id[32], next[32], last[32], wanted[256];
 	struct daemon daemon;
 	struct answer answer;
@@ -197,35 +256,118 @@ static void test_no_room_to_note_it_down(void **state)
 	call_sandbox(&daemon, "POST", id, "/pause", NULL, &answer);
 	assert_int_equal(answer.status, 200);
 	answer_finish(&answer);
-	/* And the way to have less. */
-	delete_sandbox(&daemon, id);
-	await_pool(&daemon, "warm", 1);
 	make_room(&daemon);
-	create_sandbox(&daemon, "{}", next);
-	/* The first note has that of the deletion taken up again, which the second finds done. */
+	create_sandbox(&daemon, "{\"name\":\"again\"}", next);
 	await_pool(&daemon, "warm", 1);
 	create_sandbox(&daemon, "{}", last);
 	/* The next daemon knows what is there, and not what is not. */
-	kill(daemon.pid, SIGKILL);
-	assert_int_equal(daemon_wait(&daemon), 128 + SIGKILL);
-	daemon_launch(&daemon, "boot", pool_of_one, true);
+	restart(&daemon);
+	call(&daemon, "GET", "/v1/sandboxes", NULL, &answer);
+	assert_int_equal(json_array_size(json_object_get(answer.json, "sandboxes")), 3);
+	answer_finish(&answer);
+	await_state(&daemon, id, "paused");
 	await_state(&daemon, next, "ready");
 	await_state(&daemon, last, "ready");
-	call_sandbox(&daemon, "GET", id, "", NULL, &answer);
-	assert_int_equal(answer.status, 404);
-	answer_finish(&answer);
-	delete_sandbox(&daemon, next);
-	delete_sandbox(&daemon, last);
 	daemon_stop(&daemon);
-	assert_int_equal(umount2(daemon.state, MNT_DETACH), 0);
-	assert_int_equal(rmdir(daemon.state), 0);
+	unmount_state(&daemon);
+}
+
+/* The VM is ended all the same, and its client is told that the rest is not done. */
+static void expect_unnoted(const struct daemon *daemon, const char *id)
+{
+	char wanted[256];
+
+	snprintf(wanted, sizeof wanted,
+		"sandbox %s has no VM any more, but that it is deleted could not be noted: no room for the "
+		"journal %s/journal.db: free some on its disk, and delete it again",
+		id, daemon->state);
+	expect_refusal_of(daemon, "DELETE", id, "", NULL, 429, "exhausted", wanted);
+	await_state(daemon, id, "failed");
+	expect_reason(daemon, id, "it was deleted and has no VM any more, but that is not noted yet");
+}
+
+static void test_no_room_to_note_a_deletion(void **state)
+{
+	char asked[32], left[32], stopped[32], brief[32], code[64];
+	struct daemon daemon;
+	struct answer answer;
+
+	(void)state;
+	mount_state(&daemon);
+	daemon_launch(&daemon, "boot", pool_of_one, true);
+	create_sandbox(&daemon, "{\"name\":\"mine\"}", asked);
+	create_sandbox(&daemon, "{}", left);
+	create_sandbox(&daemon, "{}", stopped);
+	create_sandbox(&daemon, "{\"ttl_ms\":4000}", brief);
+	call_sandbox(&daemon, "POST", stopped, "/stop", "{\"discard_files\":true}", &answer);
+	assert_int_equal(answer.status, 200);
+	answer_finish(&answer);
+	await_pool(&daemon, "warm", 1);
+	fill(&daemon);
+	expect_unnoted(&daemon, asked);
+	expect_unnoted(&daemon, asked);
+	expect_unnoted(&daemon, stopped);
+	call_sandbox(&daemon, "DELETE", left, "?wait=false", NULL, &answer);
+	await_operation(&daemon, &answer, "delete", "failed", left, code);
+	assert_string_equal(code, "exhausted");
+	await_state(&daemon, brief, "failed");
+	/* None of their VMs is left, and their names are. */
+	await_pool(&daemon, "busy", 0);
+	assert_int_equal(count_entries(daemon.cgroups, "vm-"), 1);
+	call(&daemon, "POST", "/v1/sandboxes", "{\"name\":\"mine\"}", &answer);
+	assert_string_equal(error_member(&answer, "code"), "conflict");
+	answer_finish(&answer);
+	/* Nor did anybody tell the next daemon. */
+	restart(&daemon);
+	expect_reason(&daemon, asked, "the daemon and its VM ended");
+	await_state(&daemon, stopped, "stopped");
+	expect_unnoted(&daemon, asked);
+	expect_unnoted(&daemon, left);
+	/* With room, who asks again gets what there is to get; the other one is not even to be asked for. */
+	make_room(&daemon);
+	delete_sandbox(&daemon, asked);
+	await_state(&daemon, asked, "gone");
+	await_state(&daemon, left, "gone");
+	expect_reason(&daemon, left, "it was deleted");
+	delete_sandbox(&daemon, stopped);
+	create_sandbox(&daemon, "{\"name\":\"mine\"}", brief);
+	restart(&daemon);
+	await_state(&daemon, brief, "ready");
+	call(&daemon, "GET", "/v1/sandboxes", NULL, &answer);
+	assert_int_equal(json_array_size(json_object_get(answer.json, "sandboxes")), 1);
+	answer_finish(&answer);
+	daemon_stop(&daemon);
+	unmount_state(&daemon);
+}
+
+/* It is tried again by itself, though nothing else is written. */
+static void test_a_deletion_is_noted_later(void **state)
+{
+	struct daemon daemon;
+	char id[32];
+
+	(void)state;
+	mount_state(&daemon);
+	daemon_launch(&daemon, "boot", pool_of_one, true);
+	create_sandbox(&daemon, "{}", id);
+	await_pool(&daemon, "warm", 1);
+	fill(&daemon);
+	expect_unnoted(&daemon, id);
+	make_room(&daemon);
+	await_state(&daemon, id, "gone");
+	delete_sandbox(&daemon, id);
+	daemon_stop(&daemon);
+	unmount_state(&daemon);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_a_thousand_at_once),
+		cmocka_unit_test(test_what_is_kept_costs_no_fd),
 		cmocka_unit_test(test_no_room_to_note_it_down),
+		cmocka_unit_test(test_no_room_to_note_a_deletion),
+		cmocka_unit_test(test_a_deletion_is_noted_later),
 	};
 
 	/* One end of each connection is here. */

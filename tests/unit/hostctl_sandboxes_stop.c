@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sandboxes of a whole daemon that are switched off and on again: what they keep, and what is refused. */
-#include "tests/unit/hostctl_sandboxes_fixture.h"
+#include "tests/unit/hostctl_attach_fixture.h"
 
 static const char discard[] = "{\"discard_files\":true}";
 static char *const pool_of_one[] = {"--pool", "1", NULL};
@@ -13,19 +13,6 @@ static void stop_sandbox(const struct daemon *daemon, const char *id)
 	assert_int_equal(answer.status, 200);
 	assert_string_equal(member(&answer, "state"), "\"stopped\"");
 	answer_finish(&answer);
-}
-
-/* One that runs, and whose client has left. */
-static void start_command(const struct daemon *daemon, const char *id, const char *body, char command[32])
-{
-	struct stream stream;
-	char path[SANDBOX_PATH_MAX], head[2048];
-
-	snprintf(path, sizeof path, "/v1/sandboxes/%s/run", id);
-	assert_int_equal(open_stream_at(daemon, &stream, path, body, head), 101);
-	snprintf(command, 32, "%.20s", strstr(head, "Tinderbox-Command: ") + strlen("Tinderbox-Command: "));
-	expect(&stream, AGENT_STARTED);
-	close_stream(&stream);
 }
 
 /* The field of a sandbox as JSON; static until the next call. */
@@ -153,7 +140,7 @@ static void test_commands_that_run(void **state)
 	(void)state;
 	daemon_start(&daemon, "boot", pool_of_one);
 	create_sandbox(&daemon, "{}", id);
-	start_command(&daemon, id, "{\"argv\":[\"started-sleep\"],\"on_detach\":\"keep\"}", command);
+	start_detached(&daemon, id, "{\"argv\":[\"started-sleep\"],\"on_detach\":\"keep\"}", command);
 	stop_sandbox(&daemon, id);
 	snprintf(rest, sizeof rest, "/commands/%s", command);
 	snprintf(message, sizeof message,

@@ -198,12 +198,14 @@ static void test_folders_and_sockets(void **state)
 	snprintf(wanted, sizeof wanted,
 		"the socket %s is a file of another kind: remove it, or give another --socket", place.text);
 	refuses_runtime(place.folder, place.text, wanted);
+	/* Nothing stays of who was refused. */
 	snprintf(lock, sizeof lock, "%s.lock", place.text);
-	assert_int_equal(access(lock, F_OK), 0);
+	assert_int_equal(access(lock, F_OK), -1);
+	snprintf(lock, sizeof lock, "%s/serve.lock", place.folder);
+	assert_int_equal(access(lock, F_OK), -1);
 	remove_folder(place.folder);
 }
 
-/* A disk that takes only the first byte. */
 /* By this very process, which holds the locks all the same. */
 static void test_what_is_in_use_is_named(void **state)
 {
@@ -231,11 +233,16 @@ static void test_what_is_in_use_is_named(void **state)
 		"its own with --socket",
 		socket, (int)getpid());
 	assert_string_equal(error.message, message);
+	/* Who was refused has removed no lock of the first one's. */
+	assert_int_equal(runtime_open(&second, other.folder, socket, &error), -EBUSY);
 	runtime_close(&first);
+	assert_int_equal(runtime_open(&second, other.folder, socket, &error), 0);
+	runtime_close(&second);
 	remove_folder(place.folder);
 	remove_folder(other.folder);
 }
 
+/* A disk that takes only the first byte. */
 static void test_a_full_disk(void **state)
 {
 	const struct rlimit one = {.rlim_cur = 1, .rlim_max = RLIM_INFINITY};
@@ -267,8 +274,8 @@ static void refuses_cgroup_root(const char *path)
 	char wanted[512];
 
 	snprintf(wanted, sizeof wanted,
-		"cgroup root %s is not on cgroup v2: `mount -t cgroup2 none /sys/fs/cgroup`, or name a "
-		"folder of a cgroup v2 mount with --cgroup-root",
+		"cgroup root %s is not on cgroup v2: `host-ctl doctor` says why, or name a folder of a "
+		"cgroup v2 mount with --cgroup-root",
 		path);
 	assert_true(cgroup_tree_open(&tree, path, false, &error) < 0);
 	assert_string_equal(error.message, wanted);
@@ -362,6 +369,70 @@ static void test_lock_of_a_killed_daemons_child(void **state)
 	remove_folder(folder);
 }
 
+/* Removes the file in a moment, as a daemon that ends does; with another it is then one that has just
+ * started. */
+static pid_t remove_lock(const char *path, bool another)
+{
+	pid_t child = fork();
+	int lock;
+
+	if (child)
+		return child;
+	sleep_ms(50);
+	if (unlink(path) < 0)
+		_exit(1);
+	if (another) {
+		lock = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+		dprintf(lock, "%d\n", (int)getpid());
+		if (flock(lock, LOCK_EX | LOCK_NB) < 0)
+			_exit(1);
+		sleep_ms(60 * 1000);
+	}
+	_exit(0);
+}
+
+/* Who waits for a lock whose file is removed meanwhile gets the lock of the one that is there, or none. */
+static void test_a_lock_that_goes(void **state)
+{
+	char folder[] = "/tmp/tinderbox-unit.XXXXXX", lock[64], socket[64], wanted[256];
+	struct stat held, named;
+	struct runtime runtime;
+	struct error error;
+	pid_t dead = fork(), child, ending;
+
+	(void)state;
+	if (dead == 0)
+		_exit(0);
+	assert_int_equal(waitpid(dead, NULL, 0), dead);
+	assert_non_null(mkdtemp(folder));
+	snprintf(lock, sizeof lock, "%s/serve.lock", folder);
+	snprintf(socket, sizeof socket, "%s/socket", folder);
+	child = hold_lock(lock, dead, 200);
+	ending = remove_lock(lock, false);
+	assert_int_equal(runtime_open(&runtime, folder, socket, &error), 0);
+	assert_int_equal(fstat(runtime.folder_lock, &held), 0);
+	assert_int_equal(stat(lock, &named), 0);
+	assert_int_equal(held.st_ino, named.st_ino);
+	runtime_close(&runtime);
+	assert_int_equal(access(lock, F_OK), -1);
+	assert_int_equal(waitpid(child, NULL, 0), child);
+	assert_int_equal(waitpid(ending, NULL, 0), ending);
+
+	child = hold_lock(lock, dead, 200);
+	ending = remove_lock(lock, true);
+	assert_int_equal(runtime_open(&runtime, folder, socket, &error), -EBUSY);
+	snprintf(wanted, sizeof wanted,
+		"the runtime folder %s is in use by a running host-ctl serve (pid %d): stop it first, or "
+		"give this one its own with --runtime-dir",
+		folder, (int)ending);
+	assert_string_equal(error.message, wanted);
+	assert_int_equal(access(lock, F_OK), 0);
+	kill(ending, SIGKILL);
+	waitpid(ending, NULL, 0);
+	assert_int_equal(waitpid(child, NULL, 0), child);
+	remove_folder(folder);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -376,6 +447,7 @@ int main(void)
 		cmocka_unit_test(test_no_cgroups),
 		cmocka_unit_test(test_causes_name_paths),
 		cmocka_unit_test(test_lock_of_a_killed_daemons_child),
+		cmocka_unit_test(test_a_lock_that_goes),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -479,8 +479,18 @@ static void test_bad_requests_are_refused_by_name(void **state)
 			"mem is not a size from 32M to 511G in whole MiB, as a string"},
 		{"POST", "/v1/templates", "{\"name\":\"x\",\"cpus\":9}", "invalid",
 			"cpus is not a whole number from 1 to 8"},
-		{"POST", "/v1/templates", "{\"name\":\"x\",\"image\":\"base\"}", "invalid",
-			"image is not an absolute path"},
+		{"POST", "/v1/templates", "{\"name\":\"x\",\"image\":\"\"}", "invalid",
+			"image is not an absolute path, nor the name or id of an image"},
+		{"POST", "/v1/templates", "{\"name\":\"x\",\"image\":\"../image\"}", "invalid",
+			"'../image' is not the name of an image: it has a-z, 0-9, '.', '_' and '-', a letter "
+			"or digit first, and at most 63 of them"},
+		{"POST", "/v1/templates", "{\"name\":\"x\",\"image\":\"sha256-0123\"}", "invalid",
+			"'sha256-0123' is not the id of an image: that is sha256- and 64 hex digits, of "
+			"which "
+			"at least the first 8 are given"},
+		{"POST", "/v1/templates", "{\"name\":\"x\",\"image\":\"base\"}", "not_found",
+			"there is no image base: see `host-ctl image ls`, or build it with `host-ctl image "
+			"build`"},
 		{"POST", "/v1/templates", "{\"name\":\"x\",\"image\":\"/none\"}", "invalid",
 			"the image /none cannot be found: No such file or directory"},
 		{"POST", "/v1/templates", "{\"name\":\"x\",\"run\":[\"\"]}", "invalid",

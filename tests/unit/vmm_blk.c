@@ -60,7 +60,17 @@ static void the_configuration_says_its_size_and_limits(void **state)
 	assert_true(fake_driver_features(&f->driver) ==
 		    (VIRTIO_FEATURES_COMMON | VIRTIO_FEATURE(VIRTIO_BLK_F_SIZE_MAX) |
 			    VIRTIO_FEATURE(VIRTIO_BLK_F_SEG_MAX) | VIRTIO_FEATURE(VIRTIO_BLK_F_BLK_SIZE) |
-			    VIRTIO_FEATURE(VIRTIO_BLK_F_FLUSH)));
+			    VIRTIO_FEATURE(VIRTIO_BLK_F_FLUSH) | VIRTIO_FEATURE(VIRTIO_BLK_F_DISCARD) |
+			    VIRTIO_FEATURE(VIRTIO_BLK_F_WRITE_ZEROES)));
+	assert_int_equal(config32(f, offsetof(struct virtio_blk_config, max_discard_sectors)),
+		BLK_DISCARD_MAX / BLK_SECTOR);
+	assert_int_equal(
+		config32(f, offsetof(struct virtio_blk_config, max_discard_seg)), BLK_DISCARD_RANGES);
+	assert_int_equal(config32(f, offsetof(struct virtio_blk_config, discard_sector_alignment)), 8);
+	assert_int_equal(config32(f, offsetof(struct virtio_blk_config, max_write_zeroes_sectors)),
+		BLK_ZEROES_MAX / BLK_SECTOR);
+	assert_int_equal(config32(f, offsetof(struct virtio_blk_config, max_write_zeroes_seg)), 1);
+	assert_int_equal(config32(f, offsetof(struct virtio_blk_config, write_zeroes_may_unmap)) & 0xff, 1);
 }
 
 static void a_read_only_disk_says_so(void **state)
@@ -70,6 +80,9 @@ static void a_read_only_disk_says_so(void **state)
 
 	assert_true(features & VIRTIO_FEATURE(VIRTIO_BLK_F_RO));
 	assert_false(features & VIRTIO_FEATURE(VIRTIO_BLK_F_FLUSH));
+	assert_false(features & VIRTIO_FEATURE(VIRTIO_BLK_F_DISCARD));
+	assert_false(features & VIRTIO_FEATURE(VIRTIO_BLK_F_WRITE_ZEROES));
+	assert_int_equal(config32(f, offsetof(struct virtio_blk_config, max_write_zeroes_sectors)), 0);
 }
 
 /* reading and writing */
@@ -263,6 +276,9 @@ int main(void)
 		CASE(sectors_are_written),
 		CASE(a_request_may_lie_in_many_pieces),
 		CASE(a_request_as_long_as_the_queue_works),
+		CASE_COW(sectors_are_read),
+		CASE_COW(a_request_may_lie_in_many_pieces),
+		CASE_COW(a_request_as_long_as_the_queue_works),
 		CASE(the_serial_is_cut_and_padded),
 		CASE(many_requests_are_served_and_interrupt_once),
 		cmocka_unit_test_setup_teardown(

@@ -8,6 +8,7 @@
 #include "common/log.h"
 #include "tests/support/fake_driver.h"
 #include "tests/support/fake_sync.h"
+#include "vmm/cow.h"
 #include "vmm/virtio/blk.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -24,7 +25,8 @@ enum { SECTORS = 64, UNTOUCHED = 0xee, DATA_BYTES = 64 * 1024 };
 
 struct fixture {
 	struct fake_driver driver;
-	int file; /* ours: read and write */
+	int file;  /* ours: read and write */
+	int upper; /* -1: file is the disk, not its lower file only */
 	gpa_t header, data, status;
 };
 
@@ -54,7 +56,7 @@ static inline int make_file(void)
 	return file;
 }
 
-static inline int setup_with(void **state, bool read_only, uint64_t unwanted)
+static inline int setup_on(void **state, bool read_only, bool cow, uint64_t unwanted)
 {
 	struct fixture *f = calloc(1, sizeof(*f));
 	struct blk_config config = {.read_only = read_only, .id = "disk-0123456789-abcdefghi"};
@@ -62,7 +64,12 @@ static inline int setup_with(void **state, bool read_only, uint64_t unwanted)
 
 	assert_non_null(f);
 	f->file = make_file();
-	config.fd = open_disk(f->file, read_only ? O_RDONLY : O_RDWR);
+	f->upper = -1;
+	config.fd = open_disk(f->file, read_only || cow ? O_RDONLY : O_RDWR);
+	if (cow) {
+		f->upper = memfd_create("upper", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+		assert_int_equal(cow_create(config.fd, open_disk(f->upper, O_RDWR), &config.disk), 0);
+	}
 	assert_int_equal(blk_create(&config, &device), 0);
 	fake_driver_init(&f->driver);
 	fake_driver_attach(&f->driver, device);
@@ -72,6 +79,16 @@ static inline int setup_with(void **state, bool read_only, uint64_t unwanted)
 	fake_driver_start(&f->driver, fake_driver_features(&f->driver) & ~unwanted);
 	*state = f;
 	return 0;
+}
+
+static inline int setup_with(void **state, bool read_only, uint64_t unwanted)
+{
+	return setup_on(state, read_only, false, unwanted);
+}
+
+static inline int setup_cow(void **state)
+{
+	return setup_on(state, false, true, 0);
 }
 
 static inline int setup(void **state)
@@ -100,6 +117,8 @@ static inline int teardown(void **state)
 
 	fake_driver_finish(&f->driver);
 	close(f->file);
+	if (f->upper >= 0)
+		close(f->upper);
 	free(f);
 	return 0;
 }
@@ -194,5 +213,7 @@ static inline void assert_needs_reset(struct fixture *f)
 }
 
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+/* The same with a copy-on-write disk. */
+#define CASE_COW(name) cmocka_unit_test_setup_teardown(name, setup_cow, teardown)
 
 #endif

@@ -111,6 +111,15 @@ static void bounds_are_included(void **state)
 	assert_int_equal(run.config.memory, GUEST_HOLE_START + (1 << 20));
 	assert_int_equal(parse(&run, "--kernel", "k", "--disk", "d,id=12345678901234567890"), 0);
 	assert_string_equal(run.config.disks[0].id, "12345678901234567890");
+	assert_string_equal(run.config.disks[0].upper, "");
+	assert_int_equal(
+		parse(&run, "--kernel", "k", "--disk", "d,cow=u/x", "--disk", "fd:3,id=i,cow=fd:4"), 0);
+	assert_string_equal(run.config.disks[0].path, "d");
+	assert_string_equal(run.config.disks[0].upper, "u/x");
+	assert_false(run.config.disks[0].read_only);
+	assert_string_equal(run.config.disks[1].path, "fd:3");
+	assert_string_equal(run.config.disks[1].upper, "fd:4");
+	assert_string_equal(run.config.disks[1].id, "i");
 	assert_int_equal(parse(&run, "--kernel", "k", "--disk", "1", "--disk", "2", "--disk", "3", "--disk",
 				 "4", "--disk", "5", "--disk", "6", "--disk", "7", "--disk", "8"),
 		0);
@@ -161,7 +170,7 @@ static void help_and_version_end_the_parsing(void **state)
 
 static const char *const help_lines[] = {
 	"\n  --kernel PATH|fd:N                 -         -\n",
-	"\n  --disk PATH|fd:N[,ro][,id=ID]      -         at most 8 times\n",
+	"\n  --disk FILE[,ro|,cow=FILE][,id=ID] -         at most 8 times\n",
 	"\n  --vsock PATH                       -         path of at most 96 bytes\n",
 	"\n  --vsock-cid N                      3         3 to 4294967294\n",
 	"\n  --mem SIZE                         128M      16M to 511G\n",

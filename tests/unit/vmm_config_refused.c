@@ -171,14 +171,26 @@ static const struct {
 		"--stats: fd:a is not a file descriptor; write fd: and its number"},
 	{{"--kernel", "k", "--vsock", "fd:5"}, "--vsock: fd:5 is not a path; a socket is made there"},
 	/* parts of a disk */
-	{{"--kernel", "k", "--disk", ",ro"}, "--disk: ,ro has no file; write --disk PATH|fd:N[,ro][,id=ID]"},
-	{{"--kernel", "k", "--disk", "d,rw"}, "--disk d: \"rw\" is not known; write ,ro or ,id=ID or both"},
-	{{"--kernel", "k", "--disk", "d,"}, "--disk d: \"\" is not known; write ,ro or ,id=ID or both"},
+	{{"--kernel", "k", "--disk", ",ro"},
+		"--disk: ,ro has no file; write --disk FILE[,ro|,cow=FILE][,id=ID]"},
+	{{"--kernel", "k", "--disk", "d,rw"},
+		"--disk d: \"rw\" is not known; write ,ro or ,cow=FILE, and ,id=ID"},
+	{{"--kernel", "k", "--disk", "d,"},
+		"--disk d: \"\" is not known; write ,ro or ,cow=FILE, and ,id=ID"},
 	{{"--kernel", "k", "--disk", "d,id="}, "--disk d: the id is empty; write ,id=ID or leave it out"},
 	{{"--kernel", "k", "--disk", "d,id=,ro"}, "--disk d: the id is empty; write ,id=ID or leave it out"},
-	{{"--kernel", "k", "--disk", "d,id"}, "--disk d: \"id\" is not known; write ,ro or ,id=ID or both"},
+	{{"--kernel", "k", "--disk", "d,id"},
+		"--disk d: \"id\" is not known; write ,ro or ,cow=FILE, and ,id=ID"},
 	{{"--kernel", "k", "--disk", "d,ro,ro"}, "--disk d: ro is given twice; give it once"},
 	{{"--kernel", "k", "--disk", "d,id=a,ro,id=b"}, "--disk d: id is given twice; give it once"},
+	{{"--kernel", "k", "--disk", "d,cow=u,cow=v"}, "--disk d: cow is given twice; give it once"},
+	{{"--kernel", "k", "--disk", "d,cow=u,ro"}, "--disk d: ro and cow do not go together; leave one out"},
+	{{"--kernel", "k", "--disk", "d,ro,cow=u"}, "--disk d: ro and cow do not go together; leave one out"},
+	{{"--kernel", "k", "--disk", "d,cow="}, "--disk d: ,cow= has no file; write ,cow=PATH or ,cow=fd:N"},
+	{{"--kernel", "k", "--disk", "d,cow"},
+		"--disk d: \"cow\" is not known; write ,ro or ,cow=FILE, and ,id=ID"},
+	{{"--kernel", "k", "--disk", "d,cow=fd:x"},
+		"--disk: fd:x is not a file descriptor; write fd: and its number"},
 	{{"--kernel", "k", "--disk", "d,id=123456789012345678901"},
 		"--disk d: an id of 21 bytes is too long; give at most 20"},
 	/* contradictions */
@@ -187,6 +199,8 @@ static const struct {
 	{{"--kernel", "fd:3", "--initrd", "fd:3"},
 		"fd:3 is given to both --kernel and --initrd; open one for each"},
 	{{"--kernel", "k", "--disk", "fd:5,ro", "--disk", "fd:05,ro"},
+		"fd:5 is given to both --disk and --disk; open one for each"},
+	{{"--kernel", "k", "--disk", "fd:5,cow=fd:5"},
 		"fd:5 is given to both --disk and --disk; open one for each"},
 	{{"--kernel", "k", "--stats=fd:9", "--disk", "fd:9"},
 		"fd:9 is given to both --stats and --disk; open one for each"},
@@ -215,6 +229,14 @@ static void long_paths_are_refused(void **state)
 	memset(path, 'p', sizeof(path) - 1);
 	assert_int_equal(parse(&run, "--kernel", "k", "--disk", path), -EINVAL);
 	assert_string_equal(run.error, "--disk: a path of 4103 bytes is too long; give one of at most 4095");
+	memcpy(path, "d,cow=", 6);
+	path[6 + 256] = '\0';
+	assert_int_equal(parse(&run, "--kernel", "k", "--disk", path), -EINVAL);
+	assert_string_equal(run.error,
+		"--disk: an upper file's path of 256 bytes is too long; give one of at most 255, or fd:N");
+	path[6 + 255] = '\0';
+	assert_int_equal(parse(&run, "--kernel", "k", "--disk", path), 0);
+	memset(path, 'p', sizeof(path) - 1);
 	path[CONFIG_SOCKET_MAX + 1] = '\0';
 	assert_int_equal(parse(&run, "--kernel", "k", "--control", path), -EINVAL);
 	assert_string_equal(run.error,

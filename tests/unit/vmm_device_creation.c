@@ -5,6 +5,7 @@
 
 #include "tests/support/fail_alloc.h"
 #include "tests/support/fake_vsock.h"
+#include "vmm/cow.h"
 #include "vmm/virtio/balloon.h"
 #include "vmm/virtio/blk.h"
 #include "vmm/virtio/rng.h"
@@ -80,6 +81,22 @@ static int make_blk(void *context)
 	return error;
 }
 
+static int make_cow(void *context)
+{
+	struct blk_config config = {.id = "x"};
+	int lower = memfd_create("lower", MFD_CLOEXEC), upper = memfd_create("upper", MFD_CLOEXEC);
+	struct virtio_device *device = NULL;
+	int error;
+
+	(void)context;
+	assert_int_equal(ftruncate(lower, 4096), 0);
+	error = cow_create(lower, upper, &config.disk);
+	if (error == 0)
+		error = blk_create(&config, &device);
+	virtio_device_destroy(device);
+	return error;
+}
+
 static int make_balloon(void *context)
 {
 	static const struct guest_memory memory;
@@ -134,7 +151,8 @@ static void constructors_bear_any_allocation_that_fails(void **state)
 
 	(void)state;
 	assert_int_equal(fail_each(make_rng, NULL), 1);
-	assert_int_equal(fail_each(make_blk, NULL), 1);
+	assert_int_equal(fail_each(make_blk, NULL), 2);
+	assert_int_equal(fail_each(make_cow, NULL), 4);
 	assert_int_equal(fail_each(make_balloon, NULL), 1);
 	assert_int_equal(fail_each(make_vsock, loop), 1);
 	assert_true(fail_each(make_mmio, loop) >= 3);	    /* its own, the device's, the loop's */

@@ -367,6 +367,46 @@ static void a_disk_has_whole_sectors(void **state)
 	files_close(&place->files);
 }
 
+static void an_upper_is_made_and_checked(void **state)
+{
+	static const char refused_text[] = "--disk %s,cow=%s: it %s";
+	struct place *place = *state;
+	char upper[PATH_SIZE + 8], text[FILES_ERROR_MAX];
+	struct config_disk *disk = &place->config.disks[0];
+	struct stat status;
+	int held;
+
+	make_file(place->other, 4096);
+	add_disk(place, place->other, false);
+	snprintf(upper, sizeof(upper), "%s.upper", place->other);
+	snprintf(disk->upper, sizeof(disk->upper), "%s", upper);
+	assert_int_equal(files_open(&place->config, &place->files, place->error), 0);
+	assert_int_equal(fcntl(place->files.disks[0], F_GETFL) & O_ACCMODE, O_RDONLY);
+	assert_int_equal(fcntl(place->files.uppers[0], F_GETFL) & O_ACCMODE, O_RDWR);
+	assert_int_equal(stat(upper, &status), 0);
+	assert_int_equal(status.st_mode & 07777, 0600);
+	assert_int_equal(status.st_size, 0); /* nothing refused, but nothing runs either */
+	held = fcntl(place->files.uppers[0], F_DUPFD_CLOEXEC, 0);
+	files_close(&place->files);
+	snprintf(text, sizeof(text), refused_text, place->other, upper,
+		"is in use by another VM or disk; give each its own");
+	refused(place, -EBUSY, "%s", text);
+	close(held);
+	make_file(upper, 8192);
+	snprintf(text, sizeof(text), refused_text, place->other, upper,
+		"is not the upper file of a disk; give an empty or a new one");
+	refused(place, -EMEDIUMTYPE, "%s", text);
+	snprintf(disk->upper, sizeof(disk->upper), "%s", place->other);
+	snprintf(text, sizeof(text), refused_text, place->other, place->other,
+		"is not the upper file of a disk; give an empty or a new one");
+	refused(place, -EMEDIUMTYPE, "%s", text);
+	snprintf(disk->upper, sizeof(disk->upper), "%s", "/dev/null");
+	snprintf(text, sizeof(text), refused_text, place->other, "/dev/null",
+		"is no regular file; give a file");
+	refused(place, -ENOTBLK, "%s", text);
+	assert_int_equal(unlink(upper), 0);
+}
+
 static void a_disk_is_a_file_or_a_block_device(void **state)
 {
 	struct place *place = *state;
@@ -419,6 +459,7 @@ int main(void)
 		place_test(a_closed_descriptor_is_named),
 		place_test(a_descriptor_must_allow_the_access),
 		place_test(a_disk_has_whole_sectors),
+		place_test(an_upper_is_made_and_checked),
 		place_test(a_disk_is_a_file_or_a_block_device),
 		place_test(the_last_file_that_fails_closes_the_others),
 	};

@@ -260,6 +260,21 @@ struct virtq_bytes virtq_bytes_view(const struct virtq_bytes *bytes, struct iove
 	return (struct virtq_bytes){.iov = pieces, .count = bytes->count, .length = bytes->length};
 }
 
+struct virtq_bytes virtq_bytes_front(const struct virtq_bytes *bytes, uint64_t length, struct iovec *pieces)
+{
+	struct virtq_bytes part = {.iov = pieces};
+
+	while (part.length < length) {
+		struct iovec piece = bytes->iov[part.count];
+
+		if (piece.iov_len > length - part.length)
+			piece.iov_len = length - part.length;
+		pieces[part.count++] = piece;
+		part.length += piece.iov_len;
+	}
+	return part;
+}
+
 /* The longest run of bytes at the front, at most length; consumes it. */
 static size_t front(struct virtq_bytes *bytes, size_t length, uint8_t **where)
 {

@@ -112,6 +112,8 @@ void virtq_no_notify(struct virtq *queue);
 /* The same bytes with pieces of their own (at least as many as there are), so that they are consumed apart.
  */
 struct virtq_bytes virtq_bytes_view(const struct virtq_bytes *bytes, struct iovec *pieces);
+/* The same of the first length bytes, of which there are as many; costs as many pieces as they are in. */
+struct virtq_bytes virtq_bytes_front(const struct virtq_bytes *bytes, uint64_t length, struct iovec *pieces);
 /* Copies length bytes out of, or into, the front and consumes them. 0, or -EMSGSIZE: there are fewer. */
 int virtq_bytes_take(struct virtq_bytes *bytes, void *data, size_t length);
 int virtq_bytes_put(struct virtq_bytes *bytes, const void *data, size_t length);

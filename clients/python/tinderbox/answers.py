@@ -160,6 +160,7 @@ class SandboxInfo(TypedDict):
 class StreamInfo(TypedDict):
     bytes: int
     held: int
+    lost: int
     oldest: int
 
 

@@ -38,12 +38,39 @@ def new_key() -> str:
 
 
 def _encode(data: bytes) -> str:
+    if not isinstance(data, (bytes, bytearray, memoryview)):
+        raise TypeError(f"stdin is bytes, not {type(data).__name__}: a str has encode()")
     return base64.b64encode(data).decode()
+
+
+def _name(what: str, name: str) -> str:
+    """An id or name, or anything else that narrows what is asked for: empty it would ask for everything."""
+    if not isinstance(name, str):
+        raise TypeError(f"{what} is a str, not {type(name).__name__}")
+    if not name:
+        raise ValueError(f"{what} is empty")
+    return name
+
+
+def _segment(what: str, name: str) -> str:
+    return quote(_name(what, name), safe="")
+
+
+def _words(argv: Argv) -> list[bytes]:
+    if isinstance(argv, (str, bytes)):
+        raise TypeError(
+            f"argv is a list of words, not {type(argv).__name__}: "
+            'as ["echo", "hi"], or for a line of the shell ["sh", "-c", "echo hi"]'
+        )
+    words = [os.fsencode(word) for word in argv]
+    if not words:
+        raise ValueError("argv is empty: its first word is the command")
+    return words
 
 
 def _body(argv: Argv, options: Mapping[str, Any], **more: Any) -> dict[str, Any]:
     """argv goes as text where it is UTF-8; a str with bytes that os.fsdecode has escaped is not."""
-    words = [os.fsencode(word) for word in argv]
+    words = _words(argv)
     body = {**options, **more}
     try:
         body["argv"] = [word.decode() for word in words]
@@ -113,20 +140,21 @@ class Client:
     ) -> list[SandboxInfo]:
         """Those that fit all of these; without state, all but those that are gone."""
         query = {f"metadata.{name}": value for name, value in (metadata or {}).items()}
-        query |= {"state": state} if state else {}
-        query |= {"template": template} if template else {}
+        query |= {"state": _name("state", state)} if state is not None else {}
+        query |= {"template": _name("template", template)} if template is not None else {}
         answer = self.transport.call("GET", "/v1/sandboxes", query=query)
         return cast(list[SandboxInfo], answer["sandboxes"])
 
     def operation(self, name: str, wait: bool = False) -> Operation:
         """Of what was asked for without waiting (Sandbox.ask). wait: until it is over, or for 30 s."""
         query = {"wait": "true"} if wait else None
-        answer = self.transport.call("GET", f"/v1/operations/{quote(name, safe='')}", query=query)
+        path = f"/v1/operations/{_segment('name', name)}"
+        answer = self.transport.call("GET", path, query=query)
         return cast(Operation, answer["operation"])
 
     def events(self, sandbox: str | None = None) -> Events:
         """Of all sandboxes and their commands, or of one."""
-        query = {"sandbox": sandbox} if sandbox else None
+        query = None if sandbox is None else {"sandbox": _name("sandbox", sandbox)}
         return Events(self.transport.upgrade("GET", "/v1/events", query=query))
 
     def templates(self) -> list[TemplateInfo]:
@@ -145,16 +173,17 @@ class Client:
         self.transport.call("DELETE", _template(name))
 
     def pool(self, template: str = "base") -> dict[str, Any]:
-        return cast(dict[str, Any], self.transport.call("GET", "/v1/pool", query={"template": template}))
+        query = {"template": _name("template", template)}
+        return cast(dict[str, Any], self.transport.call("GET", "/v1/pool", query=query))
 
     def set_pool(self, target: int, template: str = "base") -> dict[str, Any]:
         """How many warm VMs are kept from now on."""
-        body = {"template": template, "target": target}
+        body = {"template": _name("template", template), "target": target}
         return cast(dict[str, Any], self.transport.call("PUT", "/v1/pool", body))
 
 
 def _template(name: str) -> str:
-    return f"/v1/templates/{quote(name, safe='')}"
+    return f"/v1/templates/{_segment('name', name)}"
 
 
 class Sandbox:
@@ -163,7 +192,7 @@ class Sandbox:
     def __init__(self, transport: Transport, name: str) -> None:
         self.id = name
         self._transport = transport
-        self._path = f"/v1/sandboxes/{quote(name, safe='')}"
+        self._path = f"/v1/sandboxes/{_segment('name', name)}"
 
     def __enter__(self) -> Sandbox:
         return self
@@ -252,7 +281,7 @@ class Command:
     def __init__(self, transport: Transport, sandbox: str, name: str, token: str | None) -> None:
         self.id = name
         self._transport = transport
-        self._path = f"{sandbox}/commands/{quote(name, safe='')}"
+        self._path = f"{sandbox}/commands/{_segment('name', name)}"
         self._token = token  # of the first attachment
 
     def attach(self, stdout_offset: int | None = None, stderr_offset: int | None = None) -> Stream:
@@ -269,14 +298,15 @@ class Command:
         return cast(CommandInfo, self._transport.call("GET", self._path))
 
     def output(self, stream: Literal["stdout", "stderr"] = "stdout", offset: int = 0) -> bytes:
-        """What it has written so far, from there on; Conflict when that is no longer held."""
-        data = b""
-        while True:
+        """What it has written so far, from there on; Conflict when that is no longer held. How much it writes
+        meanwhile does not matter."""
+        data, end = b"", None
+        while end is None or offset + len(data) < end:
             query = {"stream": stream, "offset": str(offset + len(data))}
             part: OutputPart = self._transport.call("GET", f"{self._path}/output", query=query)
             data += decode(part)
-            if part["next_offset"] in (part["offset"], part["bytes"]):
-                return data
+            end = part["bytes"] if end is None else end
+        return data
 
     def signal(self, number: int) -> CommandInfo:
         return cast(CommandInfo, self._transport.call("POST", f"{self._path}/signal", {"signal": number}))

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The clocks of all sandboxes on one timer, so that one that is kept costs no fd. The timer fires at the
+ * earliest of them or before, for a clock that is put off leaves it as it is; then the next is looked for.
+ */
+#include "host-ctl/sandbox/sandbox_private.h"
+#include "host-ctl/sandbox/sandboxes_private.h"
+#include "host-ctl/support/clock.h"
+
+#include <errno.h>
+
+static void arm(struct sandboxes *all, uint64_t due_ns)
+{
+	uint64_t now = clock_now();
+
+	all->due_ns = due_ns;
+	loop_set_timer(all->timer, due_ns > now ? due_ns - now : 1);
+}
+
+void sandbox_set_clock(struct sandbox *sandbox, enum sandbox_clock clock, uint64_t milliseconds)
+{
+	struct sandboxes *all = sandbox->all;
+	uint64_t due = milliseconds ? clock_now() + milliseconds * CLOCK_NS_PER_MS : 0;
+
+	sandbox->due_ns[clock] = due;
+	if (due && (!all->due_ns || due < all->due_ns))
+		arm(all, due);
+}
+
+/* The earliest of all; NULL: there is none. */
+static struct sandbox *find_first(const struct sandboxes *all, enum sandbox_clock *clock)
+{
+	struct sandbox *first = NULL;
+	uint64_t due = UINT64_MAX;
+
+	for (struct sandbox *sandbox = all->first; sandbox; sandbox = sandbox->next) {
+		for (int i = 0; i < SANDBOX_CLOCK_COUNT; i++) {
+			if (!sandbox->due_ns[i] || sandbox->due_ns[i] >= due)
+				continue;
+			due = sandbox->due_ns[i];
+			first = sandbox;
+			*clock = (enum sandbox_clock)i;
+		}
+	}
+	return first;
+}
+
+static void timer_fired(void *context)
+{
+	struct sandboxes *all = context;
+	enum sandbox_clock clock = SANDBOX_CLOCK_COUNT;
+	struct sandbox *first = find_first(all, &clock);
+
+	all->due_ns = 0;
+	if (first && first->due_ns[clock] <= clock_now()) {
+		first->due_ns[clock] = 0;
+		/* One a turn: it may be the last that is heard of it, and of others. */
+		sandbox_time_is_up(first, clock);
+		first = find_first(all, &clock);
+	}
+	if (first)
+		arm(all, first->due_ns[clock]);
+}
+
+int sandbox_clocks_init(struct sandboxes *all)
+{
+	all->timer = loop_add_timer(all->config.loop, timer_fired, all);
+	return all->timer ? 0 : -ENOMEM;
+}
+
+void sandbox_clocks_finish(struct sandboxes *all)
+{
+	loop_remove(all->timer);
+}
