@@ -24,7 +24,7 @@ const char run_usage[] =
 	"  --user USER          run as USER of the guest (root)\n"
 	"  --cwd DIR            run in DIR (the user's home)\n"
 	"  --env NAME=VALUE     set a variable; may be repeated\n"
-	"  --timeout TIME       end it after TIME: 500ms, 10s, 2m, 1h, or seconds alone; at most 24h (no limit)\n"
+	"  --timeout TIME       end it after TIME: 500ms, 10s, 2m, 1h, seconds alone; at most 24h (no limit)\n"
 	"  --memory SIZE        limit its memory: bytes, or with K, M, G; at least 64K (no limit)\n"
 	"  --pids N             limit its processes (no limit)\n"
 	"  --template NAME      in a clone of that template (base; see `host-ctl template`)\n"

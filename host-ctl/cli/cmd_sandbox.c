@@ -18,7 +18,7 @@ const char create_usage[] =
 	"  --template NAME      of which it is a clone (base)\n"
 	"  --metadata KEY=VALUE kept with it; may be repeated\n"
 	"  --env NAME=VALUE     a variable of each of its commands; may be repeated\n"
-	"  --ttl TIME           it is removed after TIME: 90s, 10m, 2h, 7d, or seconds alone; at most 30d (never)\n"
+	"  --ttl TIME           it is removed after TIME: 90s, 10m, 2h, 7d, seconds alone; at most 30d (never)\n"
 	"  --idle-kill TIME     it is removed when nothing ran in it for TIME\n"
 	"  --idle-pause TIME    it is paused then\n"
 	"  --memory SIZE        of the host, the vmm included; at least 96M (the template's)\n"
