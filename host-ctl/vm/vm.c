@@ -3,6 +3,7 @@
 #include "common/io.h"
 #include "common/log.h"
 #include "host-ctl/support/clock.h"
+#include "host-ctl/support/worker.h"
 #include "host-ctl/vm/cause.h"
 #include "host-ctl/vm/launch.h"
 #include "host-ctl/vm/standby.h"
@@ -111,6 +112,8 @@ void vm_destroy(struct vm *vm)
 	drop(&vm->pidfd_source, &vm->pidfd);
 	drop(&vm->errors_source, &vm->errors);
 	drop(&vm->group_source, &vm->group_events);
+	if (vm->upper >= 0)
+		worker_close(&vm->upper, 1);
 	loop_remove(vm->timer);
 	frame_reader_finish(&vm->agent_reader);
 	frame_reader_finish(&vm->session_reader);
@@ -232,15 +235,35 @@ static void add_console(struct vm *vm)
 	cause_add_console(vm->cause, sizeof vm->cause, folder ? path : NULL);
 }
 
-static void compose_cause(struct vm *vm, const siginfo_t *info)
+enum { NAMES_MAX = 9 };
+
+/* As launch() in vm_start.c numbers them. How many there are. */
+static unsigned int name_files(const struct vm *vm, const char *names[NAMES_MAX])
 {
 	const struct vm_source *source = vm->source;
 	bool clone = vm_source_is_clone(source);
-	/* As launch() in vm_start.c numbers them. */
-	const char *const names[] = {"(control socket)", vm->config->kvm,
-		clone ? source->state.name : source->kernel.name,
-		clone ? source->memory.name : source->initrd.name, source->image.name,
-		vm_has_working_set(vm) ? source->working_set.name : "(serial log)", "(serial log)"};
+	unsigned int count = 0;
+
+	names[count++] = "(control socket)";
+	names[count++] = vm->config->kvm;
+	names[count++] = clone ? source->state.name : source->kernel.name;
+	names[count++] = clone ? source->memory.name : source->initrd.name;
+	names[count++] = source->image.name;
+	if (vm_has_working_set(vm))
+		names[count++] = source->working_set.name;
+	if (vm->config->serial_directory)
+		names[count++] = "(serial log)";
+	if (vm_source_has_disk(source)) {
+		names[count++] = source->disk.name;
+		names[count++] = "(upper file of the disk)";
+	}
+	return count;
+}
+
+static void compose_cause(struct vm *vm, const siginfo_t *info)
+{
+	const char *names[NAMES_MAX];
+	unsigned int count = name_files(vm, names);
 	char words[TAIL_BYTES];
 
 	if (!vm->killed)
@@ -249,8 +272,7 @@ static void compose_cause(struct vm *vm, const siginfo_t *info)
 	cause_add_words(vm->cause, sizeof vm->cause, words, vm->said_reason);
 	add_console(vm);
 	/* What came later has no number of ours. */
-	cause_name_files(vm->cause, sizeof vm->cause, LAUNCH_FD_FIRST, names,
-		vm->seat ? 2 : sizeof names / sizeof *names);
+	cause_name_files(vm->cause, sizeof vm->cause, LAUNCH_FD_FIRST, names, vm->seat ? 2 : count);
 }
 
 void vm_process_ended(struct vm *vm)
@@ -336,6 +358,11 @@ void vm_lose(struct vm *vm, const char *cause)
 bool vm_source_is_clone(const struct vm_source *source)
 {
 	return source->state.path != NULL;
+}
+
+bool vm_source_has_disk(const struct vm_source *source)
+{
+	return source->disk.path != NULL;
 }
 
 bool vm_has_working_set(const struct vm *vm)

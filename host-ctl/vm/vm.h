@@ -63,11 +63,12 @@ enum {
 	VM_PIDS_MAX = 64,   /* threads of one vmm */
 	VM_FILES_MAX = 128, /* open fds of one vmm */
 	VM_CONTROL_BURST = 16,
-	VM_ASKED_MAX = 32,		 /* requests of an owner's that the vmm has not answered */
-	VM_STRAYS_MAX = 1024,		 /* streams that a guest opens to ports where nobody is */
-	VM_WARNINGS_MAX = 32,		 /* lines of a HELLO that are logged */
-	VM_ERRORS_MAX = 64 * 1024,	 /* a pipe of it, read after the end of the process */
-	VM_SERIAL_MAX = 4 * 1024 * 1024, /* bytes of a serial log; what comes later is dropped */
+	VM_ASKED_MAX = 32,	   /* requests of an owner's that the vmm has not answered */
+	VM_STRAYS_MAX = 1024,	   /* streams that a guest opens to ports where nobody is */
+	VM_WARNINGS_MAX = 32,	   /* lines of a HELLO that are logged */
+	VM_ERRORS_MAX = 64 * 1024, /* a pipe of it, read after the end of the process */
+	/* Bytes of a serial log; what comes later is dropped. Of a VM with a disk, as many as that has. */
+	VM_SERIAL_MAX = 4 * 1024 * 1024,
 	VM_BOOT_TIMEOUT_MS = 30 * 1000,
 	VM_GROUP_RETRY_MS = 100, /* between tries to remove a cgroup, where its events cannot be watched */
 	VM_EXIT_GRACE_MS = 2000, /* for a vmm whose streams have ended to exit, and so say why */
@@ -102,6 +103,7 @@ struct vm_config {
 	const char *vmm, *kvm;	      /* paths */
 	const char *serial_directory; /* NULL: no serial port */
 	const char *socket_directory; /* of control sockets */
+	const char *upper_directory;  /* in whose file system the uppers of disks are */
 	uid_t uid_base; /* VM in slot n runs as uid_base + n; one from standby as uid_base + VM_SLOTS + m */
 	uint64_t boot_timeout_ms;
 	bool no_prefault; /* working sets are not used */
@@ -120,8 +122,11 @@ struct vm_file {
 struct vm_source {
 	struct vm_file kernel, initrd, image, state, memory;
 	struct vm_file working_set; /* of a clone; may be none */
-	const char *size;	    /* of a boot's memory, as the vmm takes it: "128M" */
-	uint64_t memory_bytes;
+	/* The guest's files are on it; may be none. A boot writes to it; of a clone it is the lower of one,
+	 * whose upper is the VM's own. */
+	struct vm_file disk;
+	const char *size; /* of a boot's memory, as the vmm takes it: "128M" */
+	uint64_t memory_bytes, disk_bytes;
 	unsigned int cpus;
 	uint32_t cid;		 /* 0: one of its own */
 	unsigned int rehearsals; /* sample commands before a VM counts as warm */
@@ -219,6 +224,8 @@ struct vm {
 	uint32_t grace_ms;	    /* ...and its order */
 
 	int pidfd, control, agent, session, errors, group, group_events;
+	int upper; /* of a clone's disk, a file without a name, by O_PATH: the lock on it is the vmm's alone
+		    */
 	struct loop_source *pidfd_source, *control_source, *agent_source, *session_source, *errors_source;
 	struct loop_source *group_source, *timer;
 	struct frame_reader agent_reader, session_reader; /* the latter for a rehearsal */

@@ -21,13 +21,16 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { LISTEN_BACKLOG = 4, PARCEL_STANDBY = 2, PARCEL_ALWAYS = 5, PARCEL_MAX = 7 };
+enum { LISTEN_BACKLOG = 4, PARCEL_STANDBY = 2, PARCEL_ALWAYS = 5, PARCEL_MAX = 9 };
 
 /* What one start opens, only until the child has it. */
 struct parcel {
-	int listener, kvm, first, second, image, working_set, serial; /* as they are numbered in the child */
+	int listener, kvm, first, second, image, working_set, serial, disk,
+		upper; /* as they are numbered in the child */
 	int errors;
 };
+
+static const struct parcel empty_parcel = {-1, -1, -1, -1, -1, -1, -1, -1, -1, -1};
 
 static int open_path(const char *path, int flags, const char *what, int *fd, struct error *error)
 {
@@ -58,7 +61,7 @@ static int open_input(const struct vm *vm, const char *path, enum input_kind kin
 	return *fd;
 }
 
-static int open_files(const struct vm *vm, struct parcel *parcel, struct error *error)
+static int open_files(struct vm *vm, struct parcel *parcel, struct error *error)
 {
 	const struct vm_config *config = vm->config;
 	const struct vm_source *source = vm->source;
@@ -81,7 +84,7 @@ static int open_files(const struct vm *vm, struct parcel *parcel, struct error *
 		snprintf(path, sizeof path, "%s/%s.log", config->serial_directory, vm->id);
 		status = open_path(path, O_WRONLY | O_CREAT | O_TRUNC, "serial log", &parcel->serial, error);
 	}
-	return status;
+	return status ? status : vm_open_disk(vm, &parcel->disk, &parcel->upper, error);
 }
 
 /* The named socket, listening, and our connection that waits in its backlog. */
@@ -184,12 +187,12 @@ static const char *const boot_arguments[] = {"--kernel", "fd:5", "--initrd", "fd
 static const char *const clone_arguments[] = {"--restore", "fd:5,memory=fd:6", NULL};
 static const char *const prefaulted_arguments[] = {"--restore", "fd:5,memory=fd:6,working-set=fd:8", NULL};
 
-enum { ARGUMENTS_MAX = 24 };
+enum { ARGUMENTS_MAX = 32 };
 
 struct arguments {
 	const char *list[ARGUMENTS_MAX];
 	unsigned int count;
-	char cid[16], cpus[16];
+	char cid[16], cpus[16], disk[32];
 };
 
 static void add_list(struct arguments *arguments, const char *const *list)
@@ -202,6 +205,20 @@ static void add_pair(struct arguments *arguments, const char *name, const char *
 {
 	arguments->list[arguments->count++] = name;
 	arguments->list[arguments->count++] = value;
+}
+
+/* The second disk; behind the other files, as launch() has them. */
+static void add_disk(struct arguments *arguments, const struct vm *vm, bool serial)
+{
+	const int number = LAUNCH_FD_FIRST + PARCEL_ALWAYS + vm_has_working_set(vm) + serial;
+
+	if (vm_source_is_clone(vm->source))
+		snprintf(arguments->disk, sizeof arguments->disk, "fd:%d,cow=fd:%d", number, number + 1);
+	else
+		snprintf(arguments->disk, sizeof arguments->disk, "fd:%d", number);
+	add_pair(arguments, "--disk", arguments->disk);
+	if (!vm_source_is_clone(vm->source))
+		add_pair(arguments, "--cmdline", "tinderbox.upper=/dev/vdb");
 }
 
 static void make_arguments(const struct vm *vm, bool serial, struct arguments *arguments)
@@ -217,6 +234,8 @@ static void make_arguments(const struct vm *vm, bool serial, struct arguments *a
 		return;
 	}
 	add_list(arguments, image_arguments);
+	if (vm_source_has_disk(source))
+		add_disk(arguments, vm, serial);
 	add_pair(arguments, "--vsock-cid", arguments->cid);
 	if (serial)
 		add_pair(arguments, "--serial", vm_has_working_set(vm) ? "fd:9" : "fd:8");
@@ -242,6 +261,10 @@ static int launch(struct vm *vm, const struct parcel *parcel, unsigned int user)
 		fds[count++] = parcel->working_set;
 	if (parcel->serial >= 0)
 		fds[count++] = parcel->serial;
+	if (parcel->disk >= 0)
+		fds[count++] = parcel->disk;
+	if (parcel->upper >= 0)
+		fds[count++] = parcel->upper;
 	make_arguments(vm, parcel->serial >= 0, &arguments);
 	request = (struct launch){
 		.path = config->vmm,
@@ -253,7 +276,7 @@ static int launch(struct vm *vm, const struct parcel *parcel, unsigned int user)
 		.uid = config->uid_base + user,
 		.gid = (gid_t)(config->uid_base + user),
 		.files_max = VM_FILES_MAX,
-		.file_bytes_max = VM_SERIAL_MAX + (vm->build ? vm->source->memory_bytes : 0),
+		.file_bytes_max = vm_file_bytes_max(vm),
 	};
 	return launch_start(&request, &vm->pid, &vm->pidfd);
 }
@@ -267,6 +290,8 @@ static void close_parcel(struct parcel *parcel)
 	fd_close(&parcel->image);
 	fd_close(&parcel->working_set);
 	fd_close(&parcel->serial);
+	fd_close(&parcel->disk);
+	fd_close(&parcel->upper);
 	fd_close(&parcel->errors);
 }
 
@@ -282,7 +307,8 @@ static struct vm *create(const struct vm_config *config)
 	snprintf(vm->id, sizeof vm->id, "vm-%02x%02x%02x%02x%02x%02x", random[0], random[1], random[2],
 		random[3], random[4], random[5]);
 	vm->config = config;
-	vm->pidfd = vm->control = vm->agent = vm->session = vm->errors = vm->group = vm->group_events = -1;
+	vm->pidfd = vm->control = vm->agent = vm->session = vm->errors = vm->group = vm->group_events =
+		vm->upper = -1;
 	return vm;
 }
 
@@ -346,7 +372,7 @@ static void set_order(
 static int start(const struct vm_config *config, const struct vm_order *order, const struct vm_events *events,
 	void *context, struct vm **out, struct error *error)
 {
-	struct parcel parcel = {-1, -1, -1, -1, -1, -1, -1, -1};
+	struct parcel parcel = empty_parcel;
 	struct vm *vm = create(config);
 	int status;
 
@@ -452,7 +478,7 @@ int vm_stand_by(const struct vm_config *config, unsigned int user, bool *seat, c
 	void *context, struct vm **out, struct error *error)
 {
 	const struct vm_order order = {.source = &nothing};
-	struct parcel parcel = {-1, -1, -1, -1, -1, -1, -1, -1};
+	struct parcel parcel = empty_parcel;
 	struct vm *vm = create(config);
 	int status;
 
@@ -479,7 +505,8 @@ static int send_order(struct vm *vm, const struct vm_source *source, const struc
 	struct vmm_message message = {.type = VMM_RESTORE,
 		.sequence = ++vm->sequence,
 		.arg0 = source->cid,
-		.arg2 = 1 /* the image is read-only */};
+		.arg2 = 1 /* the image is read-only */,
+		.arg3 = parcel->upper >= 0 ? 2 : 0 /* and the disk copy-on-write */};
 	int fds[PARCEL_MAX];
 	unsigned int count = 0;
 
@@ -490,6 +517,10 @@ static int send_order(struct vm *vm, const struct vm_source *source, const struc
 		fds[count++] = parcel->working_set;
 	}
 	fds[count++] = parcel->image;
+	if (parcel->upper >= 0) {
+		fds[count++] = parcel->disk;
+		fds[count++] = parcel->upper;
+	}
 	return io_send_fds(vm->control, &message, sizeof message, fds, count);
 }
 
@@ -498,7 +529,7 @@ int vm_adopt(struct vm *vm, const struct vm_order *order, const struct vm_events
 {
 	const struct vm_events *former = vm->events;
 	const struct cgroup_limits limits = vm_limits_of(order->source);
-	struct parcel parcel = {-1, -1, -1, -1, -1, -1, -1, -1};
+	struct parcel parcel = empty_parcel;
 	void *former_context = vm->context;
 	int status;
 
@@ -509,6 +540,8 @@ int vm_adopt(struct vm *vm, const struct vm_order *order, const struct vm_events
 		status = cgroup_set_limits(vm->config->cgroups, vm->group, &limits);
 	if (!status && order->awaited)
 		status = cgroup_set_weight(vm->config->cgroups, vm->group, VM_WEIGHT);
+	if (!status)
+		status = vm_set_file_bytes_max(vm);
 	if (!status)
 		status = send_order(vm, order->source, &parcel);
 	close_parcel(&parcel);

@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The disk of a VM, on which its guest's files are: a raw one that a build writes to, or a clone's, whose
+ * lower is the template's and whose upper (docs/disks.md) is a new file.
+ *
+ * Invariant: the daemon keeps no copy of the descriptor that the vmm has of an upper, for the lock on it
+ * would last as long as that.
+ */
+#include "common/io.h"
+#include "host-ctl/vm/vm_private.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+enum {
+	BLOCK = 4096, /* of an upper */
+	DISK_BYTES_A_BIT = BLOCK,
+	UPPER_ENDS = 2 * BLOCK, /* its header, and what its bitmap is rounded up by */
+	FD_PATH = 32,
+};
+
+/* The same file by another open file description, which has no lock. -errno on failure. */
+static int hold(int fd)
+{
+	char path[FD_PATH];
+	int held;
+
+	snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+	held = open(path, O_PATH | O_CLOEXEC);
+	return held < 0 ? -errno : held;
+}
+
+/* Without a name: nothing of it is left when nobody has it open. */
+static int open_upper(struct vm *vm, int *upper, struct error *error)
+{
+	const char *folder = vm->config->upper_directory;
+	int status = 0;
+
+	*upper = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+	if (*upper < 0)
+		status = -errno;
+	if (!status) {
+		fd_close(&vm->upper);
+		vm->upper = hold(*upper);
+		status = vm->upper < 0 ? vm->upper : 0;
+	}
+	if (status == -EOPNOTSUPP || status == -EISDIR)
+		error_set(error, ERROR_INTERNAL,
+			"cannot make a disk in %.400s: its file system has no files without a name "
+			"(O_TMPFILE): name a "
+			"folder on another, such as ext4 or xfs, with --state-dir",
+			folder);
+	else if (status)
+		error_set(
+			error, ERROR_INTERNAL, "cannot make a disk in %.400s: %s", folder, strerror(-status));
+	return status;
+}
+
+int vm_open_disk(struct vm *vm, int *disk, int *upper, struct error *error)
+{
+	const struct vm_source *source = vm->source;
+	bool clone = vm_source_is_clone(source);
+	int status;
+
+	if (!vm_source_has_disk(source))
+		return 0;
+	*disk = open(source->disk.path, (clone ? O_RDONLY : O_RDWR) | O_CLOEXEC);
+	if (*disk >= 0)
+		return clone ? open_upper(vm, upper, error) : 0;
+	status = -errno;
+	error_set(error, ERROR_INTERNAL, "cannot open the disk %.400s: %s", source->disk.name,
+		strerror(-status));
+	return status;
+}
+
+uint64_t vm_file_bytes_max(const struct vm *vm)
+{
+	const struct vm_source *source = vm->source;
+	uint64_t bytes = VM_SERIAL_MAX, upper;
+
+	if (vm->build)
+		bytes += source->memory_bytes;
+	if (!vm_source_has_disk(source))
+		return bytes;
+	upper = UPPER_ENDS + source->disk_bytes / DISK_BYTES_A_BIT / 8 + source->disk_bytes;
+	return upper > bytes ? upper : bytes;
+}
+
+int vm_set_file_bytes_max(const struct vm *vm)
+{
+	const uint64_t bytes = vm_file_bytes_max(vm);
+	const struct rlimit limit = {.rlim_cur = bytes, .rlim_max = bytes};
+
+	/* Not reaped, so the pid is its own. */
+	return prlimit(vm->pid, RLIMIT_FSIZE, &limit, NULL) < 0 ? -errno : 0;
+}
