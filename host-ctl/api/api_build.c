@@ -92,6 +92,19 @@ static int get_memory(json_t *body, uint64_t *bytes, struct error *error)
 		error, ERROR_INVALID, "mem is not a size from 32M to 511G in whole MiB, as a string");
 }
 
+static int get_disk(json_t *body, uint64_t *bytes, struct error *error)
+{
+	const char *text = json_string_value(json_object_get(body, "disk"));
+
+	if (!json_object_get(body, "disk"))
+		return 0;
+	if (text && !parse_size(text, TEMPLATE_DISK_MIN, TEMPLATE_DISK_MAX, bytes) &&
+		*bytes % TEMPLATE_DISK_UNIT == 0)
+		return 0;
+	return error_set(
+		error, ERROR_INVALID, "disk is not a size from 16M to 1024G in whole MiB, as a string");
+}
+
 /* An image by its name or id. */
 static int hold_image(struct build *build, const char *text, const char **image, struct error *error)
 {
@@ -117,12 +130,13 @@ static int get_image(struct build *build, const char **image, struct error *erro
 
 static int get_order(struct build *build, struct templates_request *order, struct error *error)
 {
-	static const char *const fields[] = {"name", "image", "mem", "cpus", "run", NULL};
+	static const char *const fields[] = {"name", "image", "mem", "disk", "cpus", "run", NULL};
 
 	build->body = http_body_parse(build->request, fields, error);
 	if (!build->body || template_name_read(build->body, "name", &order->name, error) ||
 		get_image(build, &order->image, error) ||
 		get_memory(build->body, &order->memory_bytes, error) ||
+		get_disk(build->body, &order->disk_bytes, error) ||
 		(json_object_get(build->body, "cpus") &&
 			http_body_number(build->body, "cpus", 1, TEMPLATE_CPUS_MAX, &order->cpus, error)) ||
 		get_commands(build, &order->count, error))

@@ -20,6 +20,7 @@ const char template_usage[] =
 	"  --image IMAGE        a path, or an image of `host-ctl image`, by name or id (the daemon's)\n"
 	"  --mem SIZE           memory, such as 256M (the daemon's)\n"
 	"  --cpus N             processors, 1 to 8 (the daemon's)\n"
+	"  --disk SIZE          files are on a disk of that size, such as 10G, not in memory: 16M to 1024G\n"
 	"  --run 'LINE'         a line for the guest's shell, run before the guest is saved; may be repeated,\n"
 	"                       one by one; one that fails fails the build\n"
 	CLI_USAGE_JSON
@@ -35,12 +36,13 @@ const char template_usage[] =
 	CLI_USAGE_STATUS;
 /* clang-format on */
 
-enum { OPT_IMAGE, OPT_MEM, OPT_CPUS, OPT_RUN, OPT_JSON, OPT_SOCKET, OPT_HELP, OPT_COUNT };
+enum { OPT_IMAGE, OPT_MEM, OPT_CPUS, OPT_DISK, OPT_RUN, OPT_JSON, OPT_SOCKET, OPT_HELP, OPT_COUNT };
 
 static const struct cli_option option_table[OPT_COUNT] = {
 	[OPT_IMAGE] = {.name = "image", .has_value = true},
 	[OPT_MEM] = {.name = "mem", .has_value = true},
 	[OPT_CPUS] = {.name = "cpus", .has_value = true},
+	[OPT_DISK] = {.name = "disk", .has_value = true},
 	[OPT_RUN] = {.name = "run", .has_value = true, .repeats = true},
 	[OPT_JSON] = {.name = "json"},
 	[OPT_SOCKET] = {.name = "socket", .has_value = true},
@@ -116,6 +118,8 @@ static int set_option(struct order *order, int option, const char *value, char *
 		return set_body(order, "mem", json_string(value), error);
 	case OPT_CPUS:
 		return set_cpus(order, value, error);
+	case OPT_DISK:
+		return set_body(order, "disk", json_string(value), error);
 	case OPT_RUN:
 		if (!json_object_get(order->body, "run") && set_body(order, "run", json_array(), error))
 			return -1;
@@ -180,7 +184,7 @@ static int check(const struct order *order, char *error)
 	if (!order->action->named && order->name)
 		return cli_refuse(error, CLI_UNEXPECTED, order->name);
 	if (!order->action->builds && json_object_size(order->body))
-		return cli_refuse(error, "only build takes --image, --mem, --cpus and --run");
+		return cli_refuse(error, "only build takes --image, --mem, --cpus, --disk and --run");
 	if (order->name && template_name_check(order->name, "NAME", &fault))
 		return cli_refuse(error, "%s", fault.message);
 	return 0;
@@ -251,6 +255,9 @@ static int print_template(const json_t *template)
 		(long long)json_integer_value(input(template, "memory_bytes")) >> 20,
 		number(template, "memory_bytes") >> 10,
 		(long long)json_integer_value(input(template, "cpus")));
+	if (input(template, "disk_bytes"))
+		printf("disk    %lld MiB\n",
+			(long long)json_integer_value(input(template, "disk_bytes")) >> 20);
 	json_array_foreach(input(template, "run"), i, line)
 	{
 		cli_clean_text(shown, sizeof shown, json_string_value(line));

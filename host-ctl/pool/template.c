@@ -73,7 +73,7 @@ void template_drop(struct template *template)
 {
 	if (!template || --template->references)
 		return;
-	worker_close((const int[]){template->state, template->memory}, 2);
+	worker_close((const int[]){template->state, template->memory, template->disk}, 3);
 	fd_close(&template->image);
 	fd_close(&template->working_set);
 	json_decref(template->about);
@@ -162,6 +162,13 @@ static int note_kind(struct loading *loading, const char *kind)
 	return -EINVAL;
 }
 
+static int note_size(struct loading *loading, const struct stat *status, uint64_t bytes)
+{
+	snprintf(loading->fault, sizeof loading->fault, "it has %llu bytes, not %llu",
+		(unsigned long long)status->st_size, (unsigned long long)bytes);
+	return -EINVAL;
+}
+
 /* bytes: what it must have; 0: any number. */
 static int load_file(struct loading *loading, const char *name, uint64_t bytes, int *memory)
 {
@@ -172,10 +179,8 @@ static int load_file(struct loading *loading, const char *name, uint64_t bytes, 
 	if (from < 0)
 		return kind ? note_kind(loading, kind) : from;
 	if (bytes && (uint64_t)status.st_size != bytes) {
-		snprintf(loading->fault, sizeof loading->fault, "it has %llu bytes, not %llu",
-			(unsigned long long)status.st_size, (unsigned long long)bytes);
 		fd_close(&from);
-		return -EINVAL;
+		return note_size(loading, &status, bytes);
 	}
 	*memory = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	r = *memory < 0 ? -errno : copy_file(from, *memory);
@@ -212,6 +217,28 @@ static int open_image(struct loading *loading, const char *path)
 	return 0;
 }
 
+/* What the guest has in its memory of the disk must be true of it too: nobody writes to it. */
+static int open_disk(struct loading *loading, uint64_t bytes)
+{
+	struct stat status;
+	const char *kind;
+	int fd = input_file_open(loading->folder, TEMPLATE_DISK, O_NOFOLLOW, INPUT_FILE, &status, &kind);
+
+	if (fd < 0)
+		return kind ? note_kind(loading, kind) : fd;
+	loading->template->disk = fd;
+	return (uint64_t)status.st_size == bytes ? 0 : note_size(loading, &status, bytes);
+}
+
+static void set_disk(struct template *template, uint64_t bytes)
+{
+	snprintf(template->disk_path, TEMPLATE_FD_PATH, "/proc/self/fd/%d", template->disk);
+	snprintf(
+		template->disk_name, sizeof template->disk_name, "(the disk of template %s)", template->name);
+	template->source.disk = (struct vm_file){template->disk_path, template->disk_name};
+	template->source.disk_bytes = bytes;
+}
+
 static void set_working_set(struct template *template)
 {
 	snprintf(template->working_set_path, TEMPLATE_FD_PATH, "/proc/self/fd/%d", template->working_set);
@@ -241,6 +268,8 @@ static void set_source(struct template *template, unsigned int rehearsals, const
 		.rehearsals = rehearsals};
 	if (template->working_set >= 0)
 		set_working_set(template);
+	if (template->disk >= 0)
+		set_disk(template, (uint64_t)json_integer_value(json_object_get(inputs, "disk_bytes")));
 }
 
 /* 0, or -errno with *step, which file it was. */
@@ -249,6 +278,7 @@ static int load_files(struct loading *loading, const char *image, const char **s
 	struct template *template = loading->template;
 	const json_t *inputs = json_object_get(template->about, "inputs");
 	uint64_t bytes = (uint64_t)json_integer_value(json_object_get(inputs, "memory_bytes"));
+	uint64_t disk_bytes = (uint64_t)json_integer_value(json_object_get(inputs, "disk_bytes"));
 	int r;
 
 	*step = "state";
@@ -259,6 +289,8 @@ static int load_files(struct loading *loading, const char *image, const char **s
 		r = load_optional(loading, working_set, &template->working_set);
 	if (!r && (*step = "image"))
 		r = open_image(loading, image);
+	if (!r && disk_bytes && (*step = "disk"))
+		r = open_disk(loading, disk_bytes);
 	return r;
 }
 
@@ -277,8 +309,13 @@ int template_load(int folder, const char *name, json_t *about, unsigned int rehe
 		error_set(error, ERROR_INTERNAL, "out of memory for template %s", name);
 		return -ENOMEM;
 	}
-	*template = (struct template){
-		.references = 1, .about = about, .state = -1, .memory = -1, .image = -1, .working_set = -1};
+	*template = (struct template){.references = 1,
+		.about = about,
+		.state = -1,
+		.memory = -1,
+		.image = -1,
+		.working_set = -1,
+		.disk = -1};
 	snprintf(template->name, sizeof template->name, "%s", name);
 	r = load_files(&loading, image, &step);
 	if (r) {
@@ -395,6 +432,8 @@ json_t *template_inputs(const struct vm_config *config, const struct vm_source *
 		(int)source->cpus, "serial", config->serial_directory != NULL, "version", TINDERBOX_VERSION,
 		"run", list);
 	error_set(error, ERROR_INTERNAL, "out of memory for a template");
+	if (inputs && source->disk_bytes)
+		r |= json_object_set_new(inputs, "disk_bytes", json_integer((json_int_t)source->disk_bytes));
 	if (inputs && !r)
 		r = add_file(inputs, "vmm", config->vmm, error) ||
 		    add_file(inputs, "kernel", source->kernel.path, error) ||

@@ -2,11 +2,11 @@
 /*
  * A template: a guest that was booted, prepared and saved once, and from which VMs are cloned.
  *
- * It holds what its clones are made of: its state and its memory, each in a memfd, and its image, open. So
- * what happens to its files, or to the name of its image, does not touch clones to come. Loaded, the memfds
- * can still be written, and a clone checks the memory's checksum over them; template_seal makes them
- * unchangeable, and no clone checks again. So between the two comes exactly one clone, which runs nothing of
- * a user's.
+ * It holds what its clones are made of: its state and its memory, each in a memfd, and its image and its
+ * disk, if it has one, open. So what happens to its files, or to the name of its image, does not touch clones
+ * to come. Loaded, the memfds can still be written, and a clone checks the memory's checksum over them;
+ * template_seal makes them unchangeable, and no clone checks again. So between the two comes exactly one
+ * clone, which runs nothing of a user's.
  *
  * Its working set is what that clone has touched when it is warm: clones to come have these pages in place
  * before they run. Without one all works, more slowly.
@@ -27,6 +27,8 @@ enum {
 	/* what our own kernel and images are tested with: tests/e2e/small */
 	TEMPLATE_MEMORY_MIN = 32 * 1024 * 1024,
 	TEMPLATE_MEMORY_UNIT = 1024 * 1024,
+	TEMPLATE_DISK_MIN = 16 * 1024 * 1024, /* a file system with a journal, and room for files */
+	TEMPLATE_DISK_UNIT = 1024 * 1024,
 	TEMPLATE_NAME_MAX = 64, /* NUL included */
 	TEMPLATE_FORMAT = 1,	/* of template.json */
 	TEMPLATE_CID = 3,	/* a clone keeps the vsock address of its template */
@@ -34,6 +36,8 @@ enum {
 	TEMPLATE_FD_PATH = 32,
 };
 #define TEMPLATE_MEMORY_MAX (UINT64_C(511) << 30) /* as the vmm */
+#define TEMPLATE_DISK_MAX (UINT64_C(1) << 40)	  /* as a copy-on-write disk of the vmm */
+#define TEMPLATE_DISK "disk"			  /* its file in the folder */
 #define TEMPLATE_BASE "base"
 
 struct template
@@ -42,12 +46,12 @@ struct template
 	unsigned int references;
 	unsigned int vms; /* of it, now */
 	char name[TEMPLATE_NAME_MAX];
-	json_t *about;			       /* what is in template.json */
-	int state, memory, image, working_set; /* the last may be none: -1 */
+	json_t *about;				     /* what is in template.json */
+	int state, memory, image, working_set, disk; /* the last two may be none: -1 */
 	char state_path[TEMPLATE_FD_PATH], memory_path[TEMPLATE_FD_PATH], image_path[TEMPLATE_FD_PATH];
-	char working_set_path[TEMPLATE_FD_PATH];
+	char working_set_path[TEMPLATE_FD_PATH], disk_path[TEMPLATE_FD_PATH];
 	char state_name[TEMPLATE_NAME_MAX + 32], memory_name[TEMPLATE_NAME_MAX + 32];
-	char working_set_name[TEMPLATE_NAME_MAX + 32];
+	char working_set_name[TEMPLATE_NAME_MAX + 32], disk_name[TEMPLATE_NAME_MAX + 32];
 	struct vm_source source;
 };
 
@@ -62,8 +66,8 @@ int template_name_read(json_t *body, const char *field, const char **name, struc
 json_t *template_new_generation(void);
 
 /*
- * Reads the state and memory files of a folder (an fd) into memory, and opens the image. about: what it is,
- * taken over (the reference is dropped on failure): "inputs" as of template_inputs. One reference is the
+ * Reads the state and memory files of a folder (an fd) into memory, and opens image and disk. about: what it
+ * is, taken over (the reference is dropped on failure): "inputs" as of template_inputs. One reference is the
  * caller's. 0, or -errno with *error set: also when one is no file (it is not opened then), the memory has
  * another size than the guest's, or the image has changed. It takes a while: for a worker.
  */

@@ -3,6 +3,7 @@
 #include "common/io.h"
 #include "common/log.h"
 #include "common/version.h"
+#include "host-ctl/pool/template_disk.h"
 #include "host-ctl/support/clock.h"
 #include "host-ctl/support/worker.h"
 
@@ -24,7 +25,9 @@ struct template_job {
 	bool loading; /* no build: it is on the disk */
 	bool saving, saved, checked;
 	char folder_name[TEMPLATE_FOLDER_MAX];
-	int folder;
+	int folder, disk;
+	char disk_path[TEMPLATE_FD_PATH];
+	const char *mkfs;
 	json_t *about;
 	struct vm_source source; /* of the build: a boot with the address that all clones keep */
 	struct vm_build build;
@@ -36,6 +39,7 @@ struct template_job {
 	int work_status;
 	struct error work_error;
 	struct template *work_template;
+	char work_cause[TEMPLATE_DISK_CAUSE_MAX];
 	pid_t recorded_pid; /* 0: no working set is being recorded */
 };
 
@@ -70,6 +74,7 @@ static void free_job(struct template_job *job)
 {
 	fd_close(&job->build.state);
 	fd_close(&job->build.memory);
+	fd_close(&job->disk);
 	fd_close(&job->folder);
 	abandon(job);
 	template_drop(job->template);
@@ -360,6 +365,8 @@ static struct template_job *create(struct template_store *store, const struct vm
 		.rehearsals = order->rehearsals,
 		.room = order->room,
 		.folder = -1,
+		.disk = -1,
+		.mkfs = order->mkfs,
 		.build = {.commands = order->commands,
 			.count = order->count,
 			.command_timeout_ms = TEMPLATE_COMMAND_TIMEOUT_MS,
@@ -383,7 +390,44 @@ static int open_files(struct template_job *job)
 		return status;
 	job->build.state = openat(job->folder, "state", O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	job->build.memory = openat(job->folder, "memory", O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-	return job->build.state < 0 || job->build.memory < 0 ? -errno : 0;
+	if (job->build.state < 0 || job->build.memory < 0)
+		return -errno;
+	if (!job->source.disk_bytes)
+		return 0;
+	job->disk = openat(job->folder, TEMPLATE_DISK, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	snprintf(job->disk_path, sizeof job->disk_path, "/proc/self/fd/%d", job->disk);
+	job->source.disk = (struct vm_file){job->disk_path, "(the disk of the template)"};
+	return job->disk < 0 ? -errno : 0;
+}
+
+static void make_disk(void *context)
+{
+	struct template_job *job = context;
+
+	job->work_status = template_disk_make(job->disk, job->source.disk_bytes, job->mkfs, job->work_cause);
+}
+
+static void disk_made(void *context)
+{
+	struct template_job *job = context;
+
+	if (job->work_status)
+		set_failed(job, job->work_status, job->work_cause);
+	if (job->error.kind || start_vm(job, &job->source, &job->build))
+		finish(job);
+}
+
+/* The disk takes a while. */
+static int begin_build(struct template_job *job)
+{
+	int status;
+
+	if (job->disk < 0)
+		return start_vm(job, &job->source, &job->build);
+	status = worker_start(job->config->loop, make_disk, disk_made, job);
+	if (status)
+		set_failed_status(job, status);
+	return status;
 }
 
 int template_build(struct template_store *store, const struct vm_config *config,
@@ -409,7 +453,7 @@ int template_build(struct template_store *store, const struct vm_config *config,
 	if (status)
 		set_failed_status(job, status);
 	else
-		status = start_vm(job, &job->source, &job->build);
+		status = begin_build(job);
 	if (status) {
 		*error = job->error;
 		free_job(job);

@@ -2,9 +2,9 @@
 /*
  * Makes templates, and loads those of the disk.
  *
- *   build: a VM boots ──it has saved itself──▶ read ──▶ a clone ──it got warm──▶ sealed, on the disk ──▶ done
- *   load:                                      read ──▶ a clone ──it got warm──▶ sealed ───────────────▶ done
- *   Any failure, and cancel: the VM is ended, nothing is left, done with the error.
+ *   build: (a disk) ──▶ a VM boots ──it has saved itself──▶ read ──▶ a clone ──it got warm──▶ sealed, on the
+ * disk ──▶ done load:                                      read ──▶ a clone ──it got warm──▶ sealed
+ * ───────────────▶ done Any failure, and cancel: the VM is ended, nothing is left, done with the error.
  *
  * Reading into memory, recording the working set and bringing to the disk take up to seconds and are a
  * worker's; a cancel waits for its end, and comes too late once a build is being given its name. The loop
@@ -55,6 +55,7 @@ struct template_order {
 	unsigned int rehearsals; /* of the clones */
 	unsigned int slot;	 /* of its VMs, one at a time */
 	const struct room *room; /* that has to hold the template's memory; outlives the job */
+	const char *mkfs;	 /* mkfs.ext4, for a source with disk_bytes; outlives the job */
 };
 
 struct template_job;

@@ -19,7 +19,7 @@ static bool is_within(const json_t *value, json_int_t least, json_int_t most)
 static const char *check_inputs(const json_t *inputs)
 {
 	const json_t *memory = json_object_get(inputs, "memory_bytes"),
-		     *image = json_object_get(inputs, "image");
+		     *image = json_object_get(inputs, "image"), *disk = json_object_get(inputs, "disk_bytes");
 	const char *path = json_string_value(json_object_get(image, "path"));
 
 	if (!is_within(json_object_get(inputs, "cpus"), 1, TEMPLATE_CPUS_MAX))
@@ -27,6 +27,10 @@ static const char *check_inputs(const json_t *inputs)
 	if (!is_within(memory, TEMPLATE_MEMORY_MIN, (json_int_t)TEMPLATE_MEMORY_MAX) ||
 		json_integer_value(memory) % TEMPLATE_MEMORY_UNIT)
 		return "memory_bytes in its template.json is not from 32M to 511G in whole MiB: build it "
+		       "again";
+	if (disk && (!is_within(disk, TEMPLATE_DISK_MIN, (json_int_t)TEMPLATE_DISK_MAX) ||
+			    json_integer_value(disk) % TEMPLATE_DISK_UNIT))
+		return "disk_bytes in its template.json is not from 16M to 1024G in whole MiB: build it "
 		       "again";
 	if (!path || path[0] != '/' || !json_is_integer(json_object_get(image, "bytes")) ||
 		!json_is_integer(json_object_get(image, "changed_ns")))

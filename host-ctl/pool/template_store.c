@@ -209,6 +209,8 @@ int template_store_write(int fd, const struct template *template)
 		r = sync_file(fd, "memory");
 	if (!r && template->working_set >= 0)
 		r = sync_file(fd, "working-set");
+	if (!r && template->disk >= 0)
+		r = sync_file(fd, TEMPLATE_DISK);
 	return !r && fsync(fd) < 0 ? -errno : r;
 }
 

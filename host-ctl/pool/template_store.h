@@ -2,7 +2,7 @@
 /*
  * Templates on the disk and those of them that are loaded.
  *
- *   STATE-DIR/templates/NAME/{template.json,state,memory,working-set}
+ *   STATE-DIR/templates/NAME/{template.json,state,memory,working-set,disk}
  *   STATE-DIR/templates/.building-NAME-XXXXXX/   one that is being made, or that was put aside
  *
  * A template appears, or takes the place of another, by one rename, after all of it is on the disk; whatever

@@ -42,6 +42,7 @@ struct templates_config {
 	struct vm_config vm;
 	struct vm_source source; /* of base */
 	const char *kernel_smp;	 /* in place of its kernel for several processors */
+	const char *mkfs;	 /* mkfs.ext4, for templates with a disk */
 	unsigned int target, starts_max, queue_max, vms_max, standby;
 	uint64_t reserve_bytes; /* as of room_init */
 };
@@ -81,13 +82,13 @@ struct pool *templates_set_target(
 
 /*
  * Builds one, or builds it anew, when its turn comes. name, image, commands: in `request`, which is kept
- * until done was called; image NULL, memory_bytes 0, cpus 0: as base. progress tells TEMPLATE_BOOTING, too.
- * 0, or -1 with *error set: invalid, conflict, not_ready, exhausted (as of room_check, or because
- * TEMPLATES_BUILDS_MAX wait).
+ * until done was called; image NULL, memory_bytes 0, cpus 0: as base; disk_bytes 0: none. progress tells
+ * TEMPLATE_BOOTING, too. 0, or -1 with *error set: invalid, conflict, not_ready, exhausted (as of room_check,
+ * or because TEMPLATES_BUILDS_MAX wait).
  */
 struct templates_request {
 	const char *name, *image;
-	uint64_t memory_bytes;
+	uint64_t memory_bytes, disk_bytes;
 	unsigned int cpus, count;
 	const char *const *commands;
 	const struct template_events *events;

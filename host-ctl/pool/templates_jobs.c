@@ -206,6 +206,7 @@ static void set_source(struct templates_lane *lane)
 		source->memory_bytes = request->memory_bytes;
 	if (request->cpus)
 		source->cpus = request->cpus;
+	source->disk_bytes = request->disk_bytes;
 	if (source->cpus > 1)
 		source->kernel = (struct vm_file){config->kernel_smp, config->kernel_smp};
 	snprintf(lane->size, sizeof lane->size, "%lluM", (unsigned long long)(source->memory_bytes >> 20));
@@ -221,7 +222,8 @@ static int start_job(struct templates_lane *lane, struct error *error)
 		.count = lane->request.count,
 		.rehearsals = templates->config.source.rehearsals,
 		.slot = TEMPLATES_SLOT + lane->loads,
-		.room = &templates->room};
+		.room = &templates->room,
+		.mkfs = templates->config.mkfs};
 
 	if (lane->request.events && room_check(&templates->room, &lane->source, true, error))
 		return -ENOMEM;

@@ -36,6 +36,7 @@ enum option {
 	OPTION_KERNEL,
 	OPTION_INITRD,
 	OPTION_IMAGE,
+	OPTION_MKFS,
 	OPTION_SERIAL_DIR,
 	OPTION_COLD,
 	OPTION_NO_PREFAULT,
@@ -105,6 +106,8 @@ static const struct {
 		"base image. The defaults of these four are of the build tree that host-ctl stands in, or "
 		"else "
 		"in " SERVE_LIBRARY},
+	[OPTION_MKFS] = {{"mkfs", 0, true, false}, "PATH",
+		"mkfs.ext4 (e2fsprogs), for templates with a disk (default " SERVE_MKFS_DEFAULT ")"},
 	[OPTION_SERIAL_DIR] = {{"serial-dir", 0, true, false}, "DIR",
 		"give each VM a serial port and write it to DIR/<id>.log, at most 4 MiB: for debugging, it "
 		"slows the boot"},
@@ -363,6 +366,8 @@ static const char **path_of(struct serve_options *options, enum option option)
 		return &options->initrd;
 	case OPTION_IMAGE:
 		return &options->image;
+	case OPTION_MKFS:
+		return &options->mkfs;
 	case OPTION_SERIAL_DIR:
 		return &options->serial_directory;
 	default:
@@ -391,6 +396,7 @@ static void set_defaults(struct serve_options *options)
 		.state_directory = SERVE_STATE_DEFAULT,
 		.cgroup_root = CGROUP_ROOT_DEFAULT,
 		.kvm = "/dev/kvm",
+		.mkfs = SERVE_MKFS_DEFAULT,
 		.memory = SERVE_MEMORY_DEFAULT,
 		.memory_bytes = UINT64_C(128) << 20,
 		.cpus = 1,

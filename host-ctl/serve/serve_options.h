@@ -27,11 +27,12 @@ enum {
 #define SERVE_RUNTIME_DEFAULT "/run/tinderbox"
 #define SERVE_STATE_DEFAULT STATE_FOLDER_DEFAULT
 #define SERVE_LIBRARY "/usr/lib/tinderbox"
+#define SERVE_MKFS_DEFAULT "/usr/sbin/mkfs.ext4"
 
 /* Paths are texts of argv, or defaults that are static or in `found`. */
 struct serve_options {
 	const char *socket, *runtime_directory, *cgroup_root;
-	const char *vmm, *kvm, *kernel, *initrd, *image, *memory, *serial_directory, *state_directory;
+	const char *vmm, *kvm, *kernel, *initrd, *image, *memory, *serial_directory, *state_directory, *mkfs;
 	uint64_t memory_bytes, boot_timeout_ms, reserve_bytes, key_grace_ms, keep_ms, client_timeout_ms;
 	unsigned int target, vms_max, starts_max, queue_max, rehearsals, cpus, standby;
 	uid_t uid_base;
