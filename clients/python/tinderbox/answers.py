@@ -73,6 +73,7 @@ class TemplateOptions(TypedDict, total=False):
     image: str
     mem: str
     cpus: int
+    disk: str
     run: list[str]
 
 

@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Templates with a disk, and the VMs that have one; with a vmm that only plays, and the real mkfs.ext4. */
+#include "tests/unit/hostctl_templates_fixture.h"
+
+enum {
+	DISK_BYTES = 64 * 1024 * 1024,
+	MAGIC_AT = 1024 + 56, /* s_magic of ext4's superblock */
+	LOG_BLOCK_AT = 1024 + 24,
+	ROOM_KIB = 8 * 1024, /* more than an empty file system takes */
+};
+
+static const char build_disk[] = "{\"name\":\"tools\",\"disk\":\"64M\"}";
+static const char run_on_it[] = "{\"argv\":[\"echo\",\"a\"],\"template\":\"tools\"}";
+
+static void expect_echo_on_it(const struct daemon *daemon)
+{
+	struct answer answer;
+
+	run_command(daemon, run_on_it, &answer);
+	assert_string_equal(member(&answer, "stdout"), "{\"data\":\"a\\n\",\"bytes\":2,\"dropped\":0}");
+	answer_finish(&answer);
+}
+
+/* What is in the state folder: nothing of a VM's disk ever is. */
+static int count_state(const struct daemon *daemon)
+{
+	return count_entries(daemon->state, "");
+}
+
+/* The file is sparse, is ext4 with blocks of an upper's size, and was written to by the guest that was built.
+ */
+static void expect_disk(const struct daemon *daemon)
+{
+	unsigned char start[2048];
+	struct stat status;
+	char path[160];
+	int fd;
+
+	templates_path(daemon, "tools/disk", path);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	assert_true(fd >= 0);
+	assert_int_equal(fstat(fd, &status), 0);
+	assert_int_equal(status.st_size, DISK_BYTES);
+	assert_in_range(status.st_blocks / 2, 1, ROOM_KIB);
+	assert_int_equal(status.st_mode & 07777, 0600);
+	assert_int_equal(read(fd, start, sizeof start), sizeof start);
+	close(fd);
+	assert_memory_equal(start, "built", 5);
+	assert_memory_equal(start + MAGIC_AT, "\x53\xef", 2);
+	assert_int_equal(start[LOG_BLOCK_AT], 2);
+}
+
+static void expect_description(const struct daemon *daemon)
+{
+	struct answer answer;
+
+	call(daemon, "GET", "/v1/templates/tools", NULL, &answer);
+	assert_int_equal(
+		json_integer_value(json_object_get(json_object_get(answer.json, "inputs"), "disk_bytes")),
+		DISK_BYTES);
+	answer_finish(&answer);
+}
+
+/* The vmm that plays refuses an upper that is locked, not empty or cannot be as large as the disk. */
+static void test_runs_have_a_disk_of_their_own(void **state)
+{
+	static char *const processes[] = {"0", "2"};
+	struct daemon daemon;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof processes / sizeof processes[0]; i++) {
+		int before;
+
+		daemon_folder(&daemon);
+		daemon.templates = true;
+		daemon.standby = processes[i];
+		daemon_launch(&daemon, "boot", pool_of_one, true);
+		before = count_state(&daemon);
+		succeed(&daemon, "POST", "/v1/templates", build_disk);
+		expect_disk(&daemon);
+		expect_description(&daemon);
+		for (int runs = 0; runs < 3; runs++)
+			expect_echo_on_it(&daemon);
+		assert_int_equal(count_state(&daemon), before);
+		await_vms(&daemon, "tools", 0);
+		finish(&daemon);
+	}
+}
+
+static void test_the_next_daemon_loads_it(void **state)
+{
+	static char *const none[] = {"--pool", "0", "--mkfs", "/nowhere/mkfs.ext4", NULL};
+	struct daemon daemon;
+
+	(void)state;
+	start_with_templates_and(&daemon, "boot", pool_of_one);
+	succeed(&daemon, "POST", "/v1/templates", build_disk);
+	stop(&daemon);
+	daemon.keep_kernel = true;
+	daemon_launch(&daemon, "", none, false);
+	expect_state(&daemon, "tools", "stored", NULL);
+	expect_echo_on_it(&daemon);
+	await_vms(&daemon, "tools", 0);
+	finish(&daemon);
+}
+
+static void test_a_disk_that_is_not_whole_is_named(void **state)
+{
+	static const char cut
+		[] = "cannot load the disk of template tools: it has 4096 bytes, not 67108864: build "
+		     "the template again",
+	     missing[] = "cannot load the disk of template tools: No such file or directory",
+	     linked[] =
+		     "cannot load the disk of template tools: it is a symbolic link, which is not followed: "
+		     "build the template again";
+	static char *const none[] = {"--pool", "0", NULL};
+	struct daemon daemon;
+	char path[160];
+
+	(void)state;
+	start_with_templates_and(&daemon, "boot", pool_of_one);
+	for (int i = 0; i < 3; i++) {
+		succeed(&daemon, "POST", "/v1/templates", build_disk);
+		stop(&daemon);
+		templates_path(&daemon, "tools/disk", path);
+		if (i == 0)
+			assert_int_equal(truncate(path, 4096), 0);
+		else
+			assert_int_equal(unlink(path), 0);
+		if (i == 2)
+			assert_int_equal(symlink("/etc/passwd", path), 0);
+		daemon.keep_kernel = true;
+		daemon_launch(&daemon, "", none, false);
+		expect_refused(&daemon, "POST", "/v1/run", run_on_it, "build_failed",
+			i == 0	 ? cut
+			: i == 1 ? missing
+				 : linked);
+	}
+	finish(&daemon);
+}
+
+/* --- mkfs.ext4 --- */
+
+static void write_program(const struct daemon *daemon, const char *text)
+{
+	char path[160];
+
+	write_text(daemon->folder, "mkfs", text);
+	snprintf(path, sizeof path, "%s/mkfs", daemon->folder);
+	assert_int_equal(chmod(path, 0700), 0);
+}
+
+/* Nothing is left of such a build. */
+static void test_without_mkfs_a_build_fails_with_the_reason(void **state)
+{
+	static const struct {
+		const char *program, *message;
+	} cases[] = {
+		{NULL, "template tools could not be built: a disk needs mkfs.ext4, and %s/mkfs cannot be "
+		       "started: "
+		       "No such file or directory: install e2fsprogs, or name it with --mkfs"},
+		{"#!/bin/sh\necho first >&2\necho 'no room\033[1m' >&2\nexit 3\n",
+			"template tools could not be built: mkfs.ext4 could not make its disk (status 3): "
+			"first; "
+			"no room?[1m"},
+		{"#!/bin/sh\nkill -KILL $$\n",
+			"template tools could not be built: mkfs.ext4 could not make its disk (signal 9): "},
+	};
+	char program[160], message[512];
+	char *const options[] = {"--pool", "1", "--mkfs", program, NULL};
+	struct daemon daemon;
+
+	(void)state;
+	daemon_folder(&daemon);
+	daemon.templates = true;
+	snprintf(program, sizeof program, "%s/mkfs", daemon.folder);
+	daemon_launch(&daemon, "boot", options, true);
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		if (cases[i].program)
+			write_program(&daemon, cases[i].program);
+		snprintf(message, sizeof message, cases[i].message, daemon.folder);
+		expect_refused(&daemon, "POST", "/v1/templates", build_disk, "build_failed", message);
+		assert_int_equal(count_templates(&daemon, ".building"), 0);
+		assert_int_equal(count_templates(&daemon, "tools"), 0);
+	}
+	/* It is not asked where there is no disk. */
+	succeed(&daemon, "POST", "/v1/templates", "{\"name\":\"tools\"}");
+	unlink(program);
+	finish(&daemon);
+}
+
+static void test_sizes_are_refused_by_name(void **state)
+{
+	static const char message[] = "disk is not a size from 16M to 1024G in whole MiB, as a string";
+	static const char *const sizes[] = {
+		"64", "\"\"", "\"15M\"", "\"1025G\"", "\"17000K\"", "\"64m\"", "\"-64M\"", "null", "true"};
+	struct daemon daemon;
+	char body[96];
+
+	(void)state;
+	start_with_templates_and(&daemon, "boot", pool_of_one);
+	for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+		snprintf(body, sizeof body, "{\"name\":\"tools\",\"disk\":%s}", sizes[i]);
+		expect_refused(&daemon, "POST", "/v1/templates", body, "invalid", message);
+	}
+	succeed(&daemon, "POST", "/v1/templates", "{\"name\":\"tools\",\"disk\":\"16M\"}");
+	expect_echo_on_it(&daemon);
+	await_vms(&daemon, "tools", 0);
+	finish(&daemon);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_runs_have_a_disk_of_their_own),
+		cmocka_unit_test(test_the_next_daemon_loads_it),
+		cmocka_unit_test(test_a_disk_that_is_not_whole_is_named),
+		cmocka_unit_test(test_without_mkfs_a_build_fails_with_the_reason),
+		cmocka_unit_test(test_sizes_are_refused_by_name),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
