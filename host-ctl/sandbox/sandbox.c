@@ -178,6 +178,7 @@ static void forget_vm(struct sandbox *sandbox)
 /* No VM is left of one that was deleted. */
 static void settle_deleted(struct sandbox *sandbox)
 {
+	sandbox_remove_files(sandbox);
 	if (!sandbox->unnoted) {
 		sandbox_move(sandbox, SANDBOX_GONE, NULL);
 		return;
@@ -197,6 +198,8 @@ static void vm_gone(void *context)
 		settle_deleted(sandbox);
 	} else if (sandbox->state == SANDBOX_STOPPING) {
 		forget_vm(sandbox);
+		sandbox_remove_files(sandbox);
+		sandbox->removed = (struct sandbox_files){0};
 		sandbox_move(sandbox, SANDBOX_STOPPED, NULL);
 	}
 }
@@ -317,7 +320,7 @@ void sandbox_own(struct sandbox *sandbox, struct vm *vm)
 			 ? vm_limit(vm, &sandbox->spec.memory_max, &sandbox->spec.cpu_max)
 			 : 0;
 	if (!status) {
-		if (sandbox_record(sandbox, &sandbox->error))
+		if (sandbox_keep_files(sandbox) || sandbox_record(sandbox, &sandbox->error))
 			give_up(sandbox, sandbox->error.message);
 		return;
 	}
@@ -570,6 +573,7 @@ int sandbox_restore(
 	if (!row->this_boot)
 		sandbox->created_ns = created_before_boot(row->created_ms);
 	sandbox->recorded = true;
+	sandbox->has_files = sandbox_files_are_there(all->config.state_directory, sandbox->id);
 	/* Its guest may still hold sessions of the earlier daemon, all of lower ids. */
 	sandbox->last_session = clock_now();
 	sandboxes_add(sandbox);

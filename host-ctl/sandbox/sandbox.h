@@ -13,6 +13,7 @@
 #define HOST_CTL_SANDBOX_H
 
 #include "host-ctl/pool/pool.h"
+#include "host-ctl/sandbox/sandbox_files.h"
 #include "host-ctl/sandbox/sandbox_spec.h"
 #include "host-ctl/sandbox/sandbox_state.h"
 #include "host-ctl/support/list.h"
@@ -69,8 +70,10 @@ struct sandbox {
 	char vm_id[VM_ID_MAX];
 	pid_t pid;
 	bool warm;     /* a VM was there at once */
-	bool verified; /* nothing is left of its VM */
-	bool stood;    /* of one that is stopping: its guest did not run */
+	bool verified; /* nothing is left of its VM, and of its files */
+	bool has_files;
+	struct sandbox_files removed; /* of one that is gone */
+	bool stood;		      /* of one that is stopping: its guest did not run */
 	const struct vm_config *vm_config;
 	int stream; /* to the agent, open and unused; or -1 */
 	struct vm_request request, knock;

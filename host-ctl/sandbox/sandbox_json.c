@@ -23,10 +23,11 @@ json_t *sandbox_receipt_to_json(const struct sandbox *sandbox)
 {
 	if (sandbox->state != SANDBOX_GONE)
 		return json_null();
-	/* Its control socket is the one file that a VM has of its own. */
-	return json_pack("{s:{s:o,s:o,s:i,s:i},s:b}", "removed", "vm", text_or_null(sandbox->vm_id), "cgroup",
-		text_or_null(sandbox->vm_id), "files", sandbox->vm_id[0] ? 1 : 0, "bytes", 0, "verified",
-		(int)sandbox->verified);
+	/* The control socket of its VM, and what its folder had. */
+	return json_pack("{s:{s:o,s:o,s:i,s:I},s:b}", "removed", "vm", text_or_null(sandbox->vm_id), "cgroup",
+		text_or_null(sandbox->vm_id), "files",
+		(int)(sandbox->vm_id[0] ? 1 : 0) + (int)sandbox->removed.count, "bytes",
+		(json_int_t)sandbox->removed.bytes, "verified", (int)sandbox->verified);
 }
 
 json_t *sandbox_to_json(const struct sandbox *sandbox)

@@ -1,10 +1,35 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A sandbox is switched off and on again: stop and start. What it keeps is what the daemon knows of it; all
- * that its guest had, files included, was in the VM's memory and is gone with that.
+ * that its guest had, files included, is gone with its VM. A disk of that is kept in files while there is
+ * one.
  */
 #include "common/io.h"
 #include "host-ctl/sandbox/sandbox_private.h"
+#include "host-ctl/sandbox/sandboxes_private.h"
+
+int sandbox_keep_files(struct sandbox *sandbox)
+{
+	if (!vm_has_upper(sandbox->vm))
+		return 0;
+	if (sandbox_files_keep(
+		    sandbox->all->config.state_directory, sandbox->id, sandbox->vm, &sandbox->error))
+		return -1;
+	sandbox->has_files = true;
+	return 0;
+}
+
+void sandbox_remove_files(struct sandbox *sandbox)
+{
+	const char *folder = sandbox->all->config.state_directory;
+
+	if (!sandbox->has_files)
+		return;
+	sandbox->has_files = false;
+	if (sandbox_files_remove(folder, sandbox->id, &sandbox->removed) ||
+		sandbox_files_are_there(folder, sandbox->id))
+		sandbox->verified = false;
+}
 
 /* A guest that stands cannot shut down. */
 static void switch_off(struct sandbox *sandbox)

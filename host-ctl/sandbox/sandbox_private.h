@@ -24,6 +24,12 @@ void sandbox_set_clock(struct sandbox *sandbox, enum sandbox_clock clock, uint64
 
 /* --- sandbox_power.c --- */
 
+/* Gives the disk of its VM, if that has one, names: what its guest writes is kept from now on. 0, or -1 with
+ * sandbox->error set. */
+int sandbox_keep_files(struct sandbox *sandbox);
+/* Its VM is gone, and so are these; sandbox->removed tells which. */
+void sandbox_remove_files(struct sandbox *sandbox);
+
 /* READY, PAUSED or STARTING, with its VM, to STOPPING; STOPPED when nothing is left of that. Before the VM is
  * told, the journal knows. */
 void sandbox_stop(struct sandbox *sandbox, const char *reason);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "host-ctl/sandbox/sandboxes.h"
 #include "host-ctl/sandbox/events.h"
+#include "host-ctl/sandbox/sandbox_private.h"
 #include "host-ctl/sandbox/sandbox_record.h"
 #include "host-ctl/sandbox/sandboxes_private.h"
 
@@ -87,6 +88,7 @@ static int make_room(struct sandboxes *sandboxes, struct error *error)
 	if (!over)
 		return error_set(
 			error, ERROR_EXHAUSTED, "there are %d sandboxes: delete some", SANDBOXES_MAX);
+	sandbox_remove_files(over);
 	sandboxes_forget(over);
 	return 0;
 }

@@ -22,6 +22,7 @@ struct sandboxes_config {
 	struct metrics *metrics;
 	struct events *events;
 	uint64_t keep_ms;
+	const char *state_directory;	   /* where the files of those with a disk are */
 	struct journal_queue *journal;	   /* NULL: there is none... */
 	const struct error *journal_error; /* ...for this reason */
 };

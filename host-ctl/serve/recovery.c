@@ -51,6 +51,22 @@ bool recovery_keeps(const void *context, const char *name)
 	return false;
 }
 
+/* Those of one that is being deleted go. */
+static bool keeps_files(const void *context, const char *id)
+{
+	const struct recovery *recovery = context;
+
+	for (unsigned int i = 0; i < recovery->count; i++)
+		if (recovery->rows[i].state != JOURNAL_SANDBOX_DELETING && !strcmp(recovery->rows[i].id, id))
+			return true;
+	return false;
+}
+
+void recovery_sweep_files(const struct recovery *recovery, const char *state_directory)
+{
+	sandbox_files_sweep(state_directory, keeps_files, recovery);
+}
+
 bool recovery_knows(const struct recovery *recovery, const char *name)
 {
 	for (unsigned int i = 0; i < recovery->count; i++)

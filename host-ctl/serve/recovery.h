@@ -28,6 +28,8 @@ int recovery_read(struct recovery *recovery, struct journal *journal, struct err
 void recovery_finish(struct recovery *recovery);
 /* context: a struct recovery. name: of a VM. */
 bool recovery_keeps(const void *context, const char *name);
+/* Removes the files of sandboxes that no row tells of, or that are being deleted. Only with a journal. */
+void recovery_sweep_files(const struct recovery *recovery, const char *state_directory);
 /* The VM is, or was, a sandbox's. */
 bool recovery_knows(const struct recovery *recovery, const char *name);
 /* They stay in the slots of their templates' pools. */

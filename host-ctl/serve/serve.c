@@ -275,6 +275,7 @@ static struct sandboxes *make_sandboxes(struct serve *serve)
 		.metrics = serve->api.metrics,
 		.events = &serve->api.events,
 		.keep_ms = serve->options.keep_ms,
+		.state_directory = serve->options.state_directory,
 		.journal = serve->api.journal,
 		.journal_error = &serve->api.journal_error};
 
@@ -302,6 +303,8 @@ static int make_parts(struct serve *serve, struct error *error)
 	serve->api.sandboxes = make_sandboxes(serve);
 	if (!serve->api.sandboxes)
 		return -ENOMEM;
+	if (serve->api.journal)
+		recovery_sweep_files(serve->recovery, serve->options.state_directory);
 	recovery_apply(serve->recovery, serve->api.sandboxes, serve->api.templates, &serve->cgroups);
 	if (runtime_listen(&serve->runtime, serve->options.group, error))
 		return -EIO;

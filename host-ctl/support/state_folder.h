@@ -9,6 +9,7 @@
 
 #define STATE_FOLDER_DEFAULT "/var/lib/tinderbox"
 #define STATE_FOLDER_TEMPLATES "templates"
+#define STATE_FOLDER_SANDBOXES "sandboxes"
 
 /*
  * Opens it, made when missing. The fd, the caller's; or -errno with *error set, which names the path, what is

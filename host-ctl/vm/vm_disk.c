@@ -77,6 +77,21 @@ int vm_open_disk(struct vm *vm, int *disk, int *upper, struct error *error)
 	return status;
 }
 
+bool vm_has_upper(const struct vm *vm)
+{
+	return vm->upper >= 0;
+}
+
+int vm_link_disk(const struct vm *vm, int folder, const char *upper, const char *lower)
+{
+	char path[FD_PATH];
+
+	snprintf(path, sizeof path, "/proc/self/fd/%d", vm->upper);
+	if (linkat(AT_FDCWD, path, folder, upper, AT_SYMLINK_FOLLOW) < 0)
+		return -errno;
+	return linkat(AT_FDCWD, vm->source->disk.path, folder, lower, AT_SYMLINK_FOLLOW) < 0 ? -errno : 0;
+}
+
 uint64_t vm_file_bytes_max(const struct vm *vm)
 {
 	const struct vm_source *source = vm->source;
