@@ -110,6 +110,8 @@ int vm_set_file_bytes_max(const struct vm *vm)
 	const uint64_t bytes = vm_file_bytes_max(vm);
 	const struct rlimit limit = {.rlim_cur = bytes, .rlim_max = bytes};
 
+	if (!vm_source_has_disk(vm->source))
+		return 0;
 	/* Not reaped, so the pid is its own. */
 	return prlimit(vm->pid, RLIMIT_FSIZE, &limit, NULL) < 0 ? -errno : 0;
 }

@@ -42,7 +42,8 @@ void vm_owned_replied(struct vm *vm, const struct vmm_message *message, int fd);
 int vm_open_disk(struct vm *vm, int *disk, int *upper, struct error *error);
 /* How long a file its vmm may write: RLIMIT_FSIZE. */
 uint64_t vm_file_bytes_max(const struct vm *vm);
-/* The same of a vmm that was started before its source was known. 0 or -errno. */
+/* The same of a vmm that was started before its source was known. 0 or -errno: -EPERM: without
+ * CAP_SYS_RESOURCE no VM with a disk is made of one in standby. */
 int vm_set_file_bytes_max(const struct vm *vm);
 
 /* What the cgroup of such a VM is limited to. */
