@@ -79,8 +79,8 @@ static const struct {
 		"processors of each VM, 1 to 8; with more than one the default kernel is vmlinux-smp "
 		"(default 1)"},
 	[OPTION_UID_BASE] = {{"uid-base", 0, true, false}, "N",
-		"VM in slot n runs as uid and gid N + n, one out of standby as N + 258 + n; 1 to 2147483647 "
-		"(default 700000)"},
+		"VM in slot n runs as uid and gid N + n, one out of standby as N + 258 + n; 1 to 2147483647; "
+		"another daemon on this host needs another, 516 or more away (default 700000)"},
 	[OPTION_BOOT_TIMEOUT] = {{"boot-timeout-ms", 0, true, false}, "N",
 		"a VM that is not warm by then is ended, 100 to 3600000 (default 30000)"},
 	[OPTION_KEY_GRACE] = {{"key-grace-ms", 0, true, false}, "N",
