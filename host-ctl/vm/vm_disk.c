@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The disk of a VM, on which its guest's files are: a raw one that a build writes to, or a clone's, whose
- * lower is the template's and whose upper (docs/disks.md) is a new file.
+ * lower is the template's and whose upper (docs/disks.md) is a new file, or one that its source names.
  *
  * Invariant: the daemon keeps no copy of the descriptor that the vmm has of an upper, for the lock on it
  * would last as long as that.
@@ -32,6 +32,25 @@ static int hold(int fd)
 	snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
 	held = open(path, O_PATH | O_CLOEXEC);
 	return held < 0 ? -errno : held;
+}
+
+static int open_known_upper(struct vm *vm, int *upper, struct error *error)
+{
+	const struct vm_file *file = &vm->source->upper;
+	int status = 0;
+
+	*upper = open(file->path, O_RDWR | O_CLOEXEC);
+	if (*upper < 0)
+		status = -errno;
+	if (!status) {
+		fd_close(&vm->upper);
+		vm->upper = hold(*upper);
+		status = vm->upper < 0 ? vm->upper : 0;
+	}
+	if (status)
+		error_set(error, ERROR_INTERNAL, "cannot open the disk %.400s: %s", file->name,
+			strerror(-status));
+	return status;
 }
 
 /* Without a name: nothing of it is left when nobody has it open. */
@@ -69,6 +88,8 @@ int vm_open_disk(struct vm *vm, int *disk, int *upper, struct error *error)
 	if (!vm_source_has_disk(source))
 		return 0;
 	*disk = open(source->disk.path, (clone ? O_RDONLY : O_RDWR) | O_CLOEXEC);
+	if (*disk >= 0 && clone && source->upper.path)
+		return open_known_upper(vm, upper, error);
 	if (*disk >= 0)
 		return clone ? open_upper(vm, upper, error) : 0;
 	status = -errno;
