@@ -149,7 +149,7 @@ static void test_starts_that_fail(void **state)
 	assert_string_equal(error_member(&answer, "code"), "internal");
 	answer_finish(&answer);
 	await_state(&daemon, id, "stopped");
-	/* The first of these had begun. */
+	/* Two of these had begun. */
 	expect_boots(&daemon, id, &upper, 2);
 	delete_sandbox(&daemon, id);
 	finish(&daemon);
