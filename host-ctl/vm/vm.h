@@ -17,7 +17,9 @@
  * A process in standby (standby.h) is there before its VM: STANDBY ──vm_adopt──▶ LAUNCHED, or ENDING.
  *
  * A clone (struct vm_source) goes the same way: after its restore the agent opens its stream again and
- * greets.
+ * greets. One that is held waits before that, restored, and nothing of its guest has run:
+ *
+ *   LAUNCHED ──EVENT_STATE paused, `held` is called──▶ HELD ──vm_let_run──▶ BOOTING
  *
  * A VM that is started with a struct vm_build is to become a template, and never warm:
  *
@@ -82,6 +84,7 @@ enum {
 enum vm_state {
 	VM_STANDBY,
 	VM_LAUNCHED,
+	VM_HELD,
 	VM_BOOTING,
 	VM_HELLO,
 	VM_IDENTITY,
@@ -137,6 +140,7 @@ struct vm_source {
 	uint32_t cid;		 /* 0: one of its own */
 	unsigned int rehearsals; /* sample commands before a VM counts as warm */
 	bool same_machine;	 /* of a clone: it goes on as the machine that it was, by name and id */
+	bool held;		 /* of a clone: it does not run before vm_let_run */
 };
 
 /* What a VM that is to become a template does before it is saved. Outlives the VM. */
@@ -160,6 +164,7 @@ struct vm;
 
 /* Called from the loop, never from within a call of vm_*. */
 struct vm_events {
+	void (*held)(void *context, struct vm *vm); /* of a source that is; else it may be NULL */
 	void (*warm)(void *context, struct vm *vm);
 	/* The process is reaped; vm_cause says how it ended. */
 	void (*ended)(void *context, struct vm *vm);
@@ -221,6 +226,7 @@ struct vm {
 	bool found;		  /* of an earlier daemon's, and so no child of ours */
 	bool greeted, identified; /* its agent said hello, and has its identity */
 	bool blocked;		  /* a build's output has no room */
+	bool running;		  /* one that was held was let run */
 	char cause[VM_CAUSE_MAX];
 
 	const struct vm_config *config;
@@ -277,6 +283,8 @@ int vm_stand_by(const struct vm_config *config, unsigned int user, bool *seat, c
 int vm_adopt(struct vm *vm, const struct vm_order *order, const struct vm_events *events, void *context,
 	struct error *error);
 
+/* HELD to BOOTING. Takes one that is ending. */
+void vm_let_run(struct vm *vm);
 /* WARM to BUSY: the session's fd (vm->session) is the caller's to read and write until vm_release. */
 void vm_take(struct vm *vm, const struct vm_session_events *events, void *context);
 /* Which events of the session's fd are reported. 0 or -errno. */

@@ -236,6 +236,8 @@ static void add_restore(struct arguments *arguments, const struct vm *vm, bool s
 		snprintf(arguments->restore + length, sizeof arguments->restore - length, "%s",
 			",working-set=fd:8");
 	add_pair(arguments, "--restore", arguments->restore);
+	if (vm->source->held)
+		arguments->list[arguments->count++] = "--paused";
 }
 
 static void make_arguments(const struct vm *vm, bool serial, struct arguments *arguments)
@@ -544,6 +546,8 @@ static int send_order(struct vm *vm, const struct vm_source *source, const struc
 			snprintf(message.text, sizeof message.text, "%.*s", VMM_RESTORE_SUM_DIGITS,
 				source->memory_sum);
 	}
+	if (source->held)
+		message.arg1 |= VMM_RESTORE_PAUSED;
 	fds[count++] = parcel->image;
 	if (parcel->upper >= 0) {
 		fds[count++] = parcel->disk;
