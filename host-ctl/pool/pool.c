@@ -106,10 +106,9 @@ void pool_read_gauges(const struct pool *pool, struct metrics_gauges *gauges)
 
 		if (!vm)
 			continue;
-		gauges->starting += vm_is_starting(vm) && !pool->orders[i];
+		gauges->starting += vm_is_starting(vm);
 		gauges->warm += vm->state == VM_WARM;
-		gauges->busy += vm->state == VM_BUSY || vm->state == VM_OWNED ||
-				(vm_is_starting(vm) && pool->orders[i]);
+		gauges->busy += vm->state == VM_BUSY || vm->state == VM_OWNED;
 		gauges->ending += vm->state == VM_ENDING;
 	}
 }
@@ -213,8 +212,6 @@ static void vm_warm(void *context, struct vm *vm)
 	struct metrics_gauges now;
 
 	settle(pool, vm->slot);
-	if (pool_order_is_warm(pool, vm))
-		return;
 	pool->failures = 0;
 	pool->retry_ns = 0;
 	metrics_observe(&pool->metrics->refill[pool->templates[vm->slot] ? METRICS_CLONE : METRICS_BOOT],
@@ -243,7 +240,7 @@ static void vm_ended(void *context, struct vm *vm)
 {
 	struct pool *pool = context;
 
-	if (vm->was_busy || pool->stopping || vm->retired || pool->ordered[vm->slot])
+	if (vm->was_busy || pool->stopping || vm->retired)
 		return;
 	if (vm->booted) {
 		pool->metrics->warm_lost++;
@@ -255,7 +252,7 @@ static void vm_ended(void *context, struct vm *vm)
 	note_failure(pool, vm_cause(vm));
 }
 
-void pool_leave_slot(struct pool *pool, unsigned int slot)
+static void leave_slot(struct pool *pool, unsigned int slot)
 {
 	struct template *template = pool->templates[slot];
 
@@ -263,8 +260,6 @@ void pool_leave_slot(struct pool *pool, unsigned int slot)
 	room_leave(pool->config.room);
 	pool->slots[slot] = NULL;
 	pool->templates[slot] = NULL;
-	pool->orders[slot] = NULL;
-	pool->ordered[slot] = false;
 	pool->config.slots->used[slot] = false;
 	pool->config.slots->count--;
 	if (template)
@@ -276,8 +271,7 @@ static void vm_gone(void *context, struct vm *vm)
 {
 	struct pool *pool = context;
 
-	if (!pool_order_is_over(pool, vm))
-		pool_leave_slot(pool, vm->slot);
+	leave_slot(pool, vm->slot);
 	pool_pass_on(pool);
 	if (pool->stopping && pool_is_empty(pool))
 		pool->emptied(pool->context);
@@ -285,8 +279,7 @@ static void vm_gone(void *context, struct vm *vm)
 		pool_schedule(pool, 0);
 }
 
-const struct vm_events pool_vm_events = {
-	.held = pool_order_is_held, .warm = vm_warm, .ended = vm_ended, .gone = vm_gone};
+static const struct vm_events vm_events = {.warm = vm_warm, .ended = vm_ended, .gone = vm_gone};
 
 int pool_take_back(struct pool *pool, struct vm_found *found, int seat, struct vm **vm, struct error *error)
 {
@@ -303,10 +296,9 @@ int pool_take_back(struct pool *pool, struct vm_found *found, int seat, struct v
 	slots->used[found->slot] = true;
 	slots->count++;
 	room_enter(pool->config.room, 0);
-	status =
-		vm_take_back(pool->config.vm, found, &pool_vm_events, pool, &pool->slots[found->slot], error);
+	status = vm_take_back(pool->config.vm, found, &vm_events, pool, &pool->slots[found->slot], error);
 	if (status) {
-		pool_leave_slot(pool, found->slot);
+		leave_slot(pool, found->slot);
 		if (found->seat)
 			*found->seat = false;
 	} else {
@@ -341,8 +333,7 @@ static const struct vm_source *source_of(const struct pool *pool)
 	return pool->template ? &pool->template->source : pool->config.cold;
 }
 
-unsigned int pool_enter_slot(
-	struct pool *pool, const struct vm_source *source, struct template *template, uint64_t more_bytes)
+static unsigned int enter_slot(struct pool *pool)
 {
 	struct pool_slots *slots = pool->config.slots;
 	unsigned int slot = 0;
@@ -351,11 +342,11 @@ unsigned int pool_enter_slot(
 		slot++;
 	slots->used[slot] = true;
 	slots->count++;
-	if (template) {
-		pool->templates[slot] = template_take(template);
-		template->vms++;
+	if (pool->template) {
+		pool->templates[slot] = template_take(pool->template);
+		pool->template->vms++;
 	}
-	pool->promised[slot] = room_expected_bytes(source) + more_bytes;
+	pool->promised[slot] = room_expected_bytes(source_of(pool));
 	room_enter(pool->config.room, pool->promised[slot]);
 	return slot;
 }
@@ -364,17 +355,17 @@ static int start_one(struct pool *pool)
 {
 	struct vm_order order = {
 		.source = source_of(pool),
-		.slot = pool_enter_slot(pool, source_of(pool), pool->template, 0),
+		.slot = enter_slot(pool),
 		.awaited = pool->queued > 0,
 	};
 	struct error error;
 	int status;
 
 	pool->metrics->starts++;
-	status = vm_start(pool->config.vm, &order, &pool_vm_events, pool, &pool->slots[order.slot], &error);
+	status = vm_start(pool->config.vm, &order, &vm_events, pool, &pool->slots[order.slot], &error);
 	if (!status)
 		return 0;
-	pool_leave_slot(pool, order.slot);
+	leave_slot(pool, order.slot);
 	pool->metrics->starts_failed++;
 	log_warn("start failed: %s", error.message);
 	note_failure(pool, error.message);
@@ -467,7 +458,7 @@ static void retire_all(struct pool *pool, const char *why)
 	for (unsigned int i = 0; i < POOL_VMS_MAX; i++) {
 		struct vm *vm = pool->slots[i];
 
-		if (vm && !pool->ordered[i] && (vm->state == VM_WARM || vm_is_starting(vm)))
+		if (vm && (vm->state == VM_WARM || vm_is_starting(vm)))
 			vm_retire(vm, why);
 	}
 }
@@ -528,7 +519,6 @@ void pool_stop(struct pool *pool)
 	loop_set_timer(pool->timer, 0);
 	error_set(&error, ERROR_NOT_READY, "the daemon is stopping: try again when it is back");
 	refuse_all(pool, &error);
-	pool_refuse_orders(pool, &error);
 	for (unsigned int i = 0; i < POOL_VMS_MAX; i++) {
 		if (!pool->slots[i])
 			continue;

@@ -17,10 +17,6 @@
  * it looks again when a VM is gone, and every ROOM_RETRY_MS. Claims that wait still get VMs then, until there
  * is no room for these either.
  *
- * A VM of another source, such as a sandbox that wakes, is ordered (pool_order.c): it is started at once, in
- * a slot of its own, when the host has room; where all slots are taken it gets that of a warm VM too, of this
- * pool or another, and if there is none it is refused as exhausted.
- *
  *   claim: a warm VM at once, or queued (first come, first served), or
  *     exhausted   the queue holds queue_max claims; or, from the queue, last come first, the host has no room
  *                 for a VM
@@ -47,15 +43,12 @@ enum {
 	POOL_FAILURES_MAX = 3,
 };
 
-struct pool_order;
-
 /* Which numbers living VMs have. */
 struct pool_slots {
 	bool used[POOL_VMS_MAX];
 	unsigned int count, maximum;
-	struct pool_order *orders; /* that wait for one, the oldest first */
-	struct pool *pools;	   /* that share them */
-	struct pool *destroyed;	   /* their memory is freed in the loop's next turn */
+	struct pool *pools;	/* that share them */
+	struct pool *destroyed; /* their memory is freed in the loop's next turn */
 };
 
 struct pool_config {
@@ -76,23 +69,6 @@ struct pool_claim {
 };
 
 struct pool;
-
-/* One VM of a source of its owner's, for that one alone; part of its owner's memory, which stays until
- * warm or failed is called, or it is cancelled. */
-struct pool_order {
-	struct pool_order *next;
-	struct pool *pool;		/* NULL: it is not ordered, or all is said */
-	struct vm *vm;			/* NULL: it waits for a slot */
-	const struct vm_source *source; /* outlives the VM; it is a clone */
-	uint64_t bytes;			/* of the host's memory, that it takes besides what any clone does */
-	struct error error;		/* for `failed` */
-	/* Of a source that is held; vm_let_run is the owner's. */
-	void (*held)(struct pool_order *order);
-	/* The VM is WARM, and the owner takes it. */
-	void (*warm)(struct pool_order *order);
-	/* It never was. Nothing of the VM is left. */
-	void (*failed)(struct pool_order *order, const struct error *error);
-};
 
 /*
  * full(context) is called once, when the pool first holds its target of warm VMs (for a target of 0: from the
@@ -135,12 +111,6 @@ void pool_refill(struct pool *pool);
  * 0 or -errno with *error set, -EEXIST: slot or seat is another's; else as of vm_take_back.
  */
 int pool_take_back(struct pool *pool, struct vm_found *found, int seat, struct vm **vm, struct error *error);
-/* 0: one of its functions will be called; -1 with *error set: exhausted, not_ready (the daemon is stopping),
- * or as of vm_start. */
-int pool_order_vm(struct pool *pool, struct pool_order *order, struct error *error);
-/* None of its functions will be called, and its VM, if there is one, is ended; takes one that is not ordered.
- */
-void pool_cancel_order(struct pool_order *order);
 /* Leaves the queue; harmless when not queued. */
 void pool_cancel(struct pool *pool, struct pool_claim *claim);
 

@@ -13,8 +13,6 @@ struct pool {
 	struct vm *slots[POOL_VMS_MAX];
 	struct template *templates[POOL_VMS_MAX]; /* of the VM in the slot, a reference; NULL: booted */
 	uint64_t promised[POOL_VMS_MAX];	  /* of the host's memory, by the VM in the slot */
-	struct pool_order *orders[POOL_VMS_MAX];  /* whose VM it is, until that is warm; NULL: the pool's */
-	bool ordered[POOL_VMS_MAX];		  /* it was somebody's from the first */
 	struct pool_claim *first, *last;
 	unsigned int queued;
 	struct loop_source *timer; /* a refill, now or after the back-off */
@@ -31,24 +29,6 @@ struct pool {
 /* A refill after so long, unless the pool stands still. */
 void pool_schedule(struct pool *pool, uint64_t milliseconds);
 
-/* Takes a free slot for a VM of that source; template: a reference is taken, or NULL. Its number. */
-unsigned int pool_enter_slot(
-	struct pool *pool, const struct vm_source *source, struct template *template, uint64_t more_bytes);
-/* Nothing is left of its VM. */
-void pool_leave_slot(struct pool *pool, unsigned int slot);
-extern const struct vm_events pool_vm_events;
-
-/* --- pool_order.c: VMs of other sources --- */
-
-/* Of the VM in a slot, which is not the pool's: false of one that is. */
-bool pool_order_is_warm(struct pool *pool, struct vm *vm);
-bool pool_order_is_over(struct pool *pool, const struct vm *vm);
-void pool_order_is_held(void *pool, struct vm *vm);
-/* A slot may have come free: those that wait for one look again. */
-void pool_serve_orders(struct pool_slots *slots);
-/* The pool stops: its orders that wait are refused. */
-void pool_refuse_orders(struct pool *pool, const struct error *error);
-
 /* --- pool_slots.c: the slots that pools share --- */
 
 /* From when a pool is made until it is destroyed. */
@@ -60,8 +40,6 @@ unsigned int pool_free_slots(const struct pool *pool);
 /* Of a pool that wants a slot and has none: when a claim waits here, ends a warm VM of the pool that has the
  * most of them and no claim, one at a time, so that a slot comes free. */
 void pool_make_way(struct pool *pool);
-/* One of any pool, for an order. False: there is none, and no slot will come free by itself now. */
-bool pool_make_way_for_order(const struct pool_slots *slots);
 /* A slot came free: the other pools look whether they want it. */
 void pool_pass_on(const struct pool *pool);
 

@@ -45,50 +45,29 @@ static struct vm *find_idle(const struct pool *pool)
 	return NULL;
 }
 
-static const char wanted[] = "its place was wanted for another VM (--max-vms)";
-
-/* The pool with the most warm VMs and no claim; NULL: none has one. *ending: some slot comes free. */
-static const struct pool *find_richest(const struct pool_slots *slots, bool *ending)
+void pool_make_way(struct pool *pool)
 {
 	const struct pool *richest = NULL;
 	unsigned int most = 0;
 
-	*ending = false;
-	for (const struct pool *other = slots->pools; other; other = other->next) {
+	for (const struct pool *other = pool->config.slots->pools; other; other = other->next) {
 		struct metrics_gauges now;
 
 		pool_read_gauges(other, &now);
-		*ending = *ending || now.ending;
+		/* Its slot comes free. */
+		if (now.ending)
+			return;
 		if (!now.queued && now.warm > most) {
 			most = now.warm;
 			richest = other;
 		}
 	}
-	return richest;
-}
-
-void pool_make_way(struct pool *pool)
-{
-	bool ending;
-	const struct pool *richest = find_richest(pool->config.slots, &ending);
-
-	if (richest && !ending && count_unserved(pool))
-		vm_retire(find_idle(richest), wanted);
-}
-
-bool pool_make_way_for_order(const struct pool_slots *slots)
-{
-	bool ending;
-	const struct pool *richest = find_richest(slots, &ending);
-
-	if (richest && !ending)
-		vm_retire(find_idle(richest), wanted);
-	return richest || ending;
+	if (richest && count_unserved(pool))
+		vm_retire(find_idle(richest), "its place was wanted for another VM (--max-vms)");
 }
 
 void pool_pass_on(const struct pool *pool)
 {
-	pool_serve_orders(pool->config.slots);
 	for (struct pool *other = pool->config.slots->pools; other; other = other->next)
 		if (other != pool)
 			pool_schedule(other, 0);

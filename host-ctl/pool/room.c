@@ -238,18 +238,6 @@ int room_check(const struct room *room, const struct vm_source *source, bool awa
 	return check_memory(room, NULL, room_expected_bytes(source), kept, error);
 }
 
-int room_check_more(
-	const struct room *room, const struct vm_source *source, uint64_t more_bytes, struct error *error)
-{
-	error->kind = ERROR_NONE;
-	if (!room->reserve_bytes)
-		return 0;
-	if (check_fds(room, true, error))
-		return -1;
-	return check_memory(
-		room, NULL, room_expected_bytes(source) + more_bytes, room->reserve_bytes / 2, error);
-}
-
 int room_check_bytes(const struct room *room, const char *name, uint64_t bytes, struct error *error)
 {
 	error->kind = ERROR_NONE;

@@ -71,10 +71,6 @@ uint64_t room_expected_bytes(const struct vm_source *source);
  */
 int room_check(const struct room *room, const struct vm_source *source, bool awaited, struct error *error);
 
-/* The same of one that a client waits for, and that takes so many bytes besides. */
-int room_check_more(
-	const struct room *room, const struct vm_source *source, uint64_t more_bytes, struct error *error);
-
 /* The same for a template that is to be loaded, which a client waits for: these bytes of it stay in memory.
  */
 int room_check_bytes(const struct room *room, const char *name, uint64_t bytes, struct error *error);
