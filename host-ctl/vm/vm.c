@@ -368,6 +368,11 @@ bool vm_source_has_disk(const struct vm_source *source)
 	return source->disk.path != NULL;
 }
 
+bool vm_source_is_cow(const struct vm_source *source)
+{
+	return vm_source_has_disk(source) && (vm_source_is_clone(source) || source->upper.path);
+}
+
 bool vm_has_working_set(const struct vm *vm)
 {
 	return vm_source_is_clone(vm->source) && vm->source->working_set.path && !vm->config->no_prefault;

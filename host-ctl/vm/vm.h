@@ -125,12 +125,14 @@ struct vm_file {
 struct vm_source {
 	struct vm_file kernel, initrd, image, state, memory;
 	struct vm_file working_set; /* of a clone; may be none */
-	/* The guest's files are on it; may be none. A boot writes to it; of a clone it is the lower of one,
-	 * whose upper is the VM's own. */
+	/* The guest's files are on it; may be none. A boot writes to it, unless it has an upper; of a clone
+	 * it is the lower of one, whose upper is the VM's own. */
 	struct vm_file disk;
-	/* Of a clone; each may be none: what lies upon its memory, as vm_ask_save wrote it with private_only;
-	 * the upper of its disk, that is there already and has no other VM, in place of a new one. */
-	struct vm_file pages, upper;
+	/* Of the disk, may be none: an upper that is there already and has no other VM. A clone gets it in
+	 * place of a new one. */
+	struct vm_file upper;
+	/* Of a clone, may be none: what lies upon its memory, as vm_ask_save wrote it with private_only. */
+	struct vm_file pages;
 	/* With pages: the checksum of memory, which is sealed, in VMM_RESTORE_SUM_DIGITS digits; then it is
 	 * not read for that. NULL: it is. */
 	const char *memory_sum;

@@ -82,16 +82,16 @@ static int open_upper(struct vm *vm, int *upper, struct error *error)
 int vm_open_disk(struct vm *vm, int *disk, int *upper, struct error *error)
 {
 	const struct vm_source *source = vm->source;
-	bool clone = vm_source_is_clone(source);
+	bool cow = vm_source_is_cow(source);
 	int status;
 
 	if (!vm_source_has_disk(source))
 		return 0;
-	*disk = open(source->disk.path, (clone ? O_RDONLY : O_RDWR) | O_CLOEXEC);
-	if (*disk >= 0 && clone && source->upper.path)
+	*disk = open(source->disk.path, (cow ? O_RDONLY : O_RDWR) | O_CLOEXEC);
+	if (*disk >= 0 && source->upper.path)
 		return open_known_upper(vm, upper, error);
 	if (*disk >= 0)
-		return clone ? open_upper(vm, upper, error) : 0;
+		return cow ? open_upper(vm, upper, error) : 0;
 	status = -errno;
 	error_set(error, ERROR_INTERNAL, "cannot open the disk %.400s: %s", source->disk.name,
 		strerror(-status));

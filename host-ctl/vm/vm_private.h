@@ -43,8 +43,8 @@ int vm_ask(
 	struct vm *vm, struct vmm_message *message, const int *fds, size_t count, struct vm_request *request);
 /* Of a VMM_SAVE; request NULL: forgotten. */
 void vm_save_replied(struct vm *vm, const struct vmm_message *message, struct vm_request *request);
-/* Opens what the vmm is given of the source's disk, the caller's: the file, and of a clone a new upper, which
- * vm->upper holds too. Without a disk neither. 0, or -errno with *error set. */
+/* Opens what the vmm is given of the source's disk, the caller's: the file, and its upper or, of a clone
+ * without one, a new one, which vm->upper holds too. Without a disk neither. 0, or -errno with *error set. */
 int vm_open_disk(struct vm *vm, int *disk, int *upper, struct error *error);
 /* How long a file its vmm may write: RLIMIT_FSIZE. */
 uint64_t vm_file_bytes_max(const struct vm *vm);
@@ -57,6 +57,8 @@ struct cgroup_limits vm_limits_of(const struct vm_source *source);
 
 bool vm_source_is_clone(const struct vm_source *source);
 bool vm_source_has_disk(const struct vm_source *source);
+/* Its disk is only read, and what is written goes to an upper. */
+bool vm_source_is_cow(const struct vm_source *source);
 /* Its vmm is given a working set. */
 bool vm_has_working_set(const struct vm *vm);
 void vm_socket_path(const struct vm *vm, char path[VM_SOCKET_MAX]);

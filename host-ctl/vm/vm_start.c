@@ -212,7 +212,7 @@ static void add_disk(struct arguments *arguments, const struct vm *vm, bool seri
 {
 	const int number = LAUNCH_FD_FIRST + PARCEL_ALWAYS + vm_has_working_set(vm) + serial;
 
-	if (vm_source_is_clone(vm->source))
+	if (vm_source_is_cow(vm->source))
 		snprintf(arguments->disk, sizeof arguments->disk, "fd:%d,cow=fd:%d", number, number + 1);
 	else
 		snprintf(arguments->disk, sizeof arguments->disk, "fd:%d", number);
