@@ -138,6 +138,7 @@ struct vm_source {
 	const char *memory_sum;
 	const char *size; /* of a boot's memory, as the vmm takes it: "128M" */
 	uint64_t memory_bytes, disk_bytes;
+	uint64_t pages_bytes; /* of the host's memory that its pages take */
 	unsigned int cpus;
 	uint32_t cid;		 /* 0: one of its own */
 	unsigned int rehearsals; /* sample commands before a VM counts as warm */
@@ -360,6 +361,8 @@ void vm_forget(struct vm *vm, const struct vm_request *request);
  * as it is. What is more than it has becomes what it has. 0 or -errno. */
 int vm_limit(struct vm *vm, uint64_t *memory_bytes, unsigned int *cpu_hundredths);
 
+/* The vsock address of its guest, which is part of what a save has of it. */
+uint32_t vm_cid(const struct vm *vm);
 /* It has a disk of its own, that is not lost with it if it is given a name in time. */
 bool vm_has_upper(const struct vm *vm);
 /* Gives the upper and the lower of that disk names in a folder of the same file system. 0 or -errno: -EXDEV:
