@@ -365,9 +365,10 @@ int vm_limit(struct vm *vm, uint64_t *memory_bytes, unsigned int *cpu_hundredths
 uint32_t vm_cid(const struct vm *vm);
 /* It has a disk of its own, that is not lost with it if it is given a name in time. */
 bool vm_has_upper(const struct vm *vm);
-/* Gives the upper and the lower of that disk names in a folder of the same file system. 0 or -errno: -EXDEV:
- * the folder is in another, or the template is; -EEXIST. */
-int vm_link_disk(const struct vm *vm, int folder, const char *upper, const char *lower);
+/* Gives the upper and the lower of that disk, and its image if it can be, names in a folder of the same file
+ * system. 0 or -errno: -EXDEV: the folder is in another, or the template is; -ENOENT: the template's file is
+ * removed; -EEXIST. */
+int vm_link_disk(const struct vm *vm, int folder, const char *upper, const char *lower, const char *image);
 
 /* After `gone`: neither its cgroup nor its control socket is there. */
 bool vm_left_nothing(const struct vm_config *config, const char *id);

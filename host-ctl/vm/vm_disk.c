@@ -7,6 +7,7 @@
  * would last as long as that.
  */
 #include "common/io.h"
+#include "common/log.h"
 #include "host-ctl/vm/vm_private.h"
 
 #include <errno.h>
@@ -103,14 +104,24 @@ bool vm_has_upper(const struct vm *vm)
 	return vm->upper >= 0;
 }
 
-int vm_link_disk(const struct vm *vm, int folder, const char *upper, const char *lower)
+static int link_to(const char *path, int folder, const char *name)
+{
+	return linkat(AT_FDCWD, path, folder, name, AT_SYMLINK_FOLLOW) < 0 ? -errno : 0;
+}
+
+int vm_link_disk(const struct vm *vm, int folder, const char *upper, const char *lower, const char *image)
 {
 	char path[FD_PATH];
+	int status;
 
 	snprintf(path, sizeof path, "/proc/self/fd/%d", vm->upper);
-	if (linkat(AT_FDCWD, path, folder, upper, AT_SYMLINK_FOLLOW) < 0)
-		return -errno;
-	return linkat(AT_FDCWD, vm->source->disk.path, folder, lower, AT_SYMLINK_FOLLOW) < 0 ? -errno : 0;
+	status = link_to(path, folder, upper);
+	if (!status)
+		status = link_to(vm->source->disk.path, folder, lower);
+	/* An image elsewhere has only its own name. */
+	if (!status && link_to(vm->source->image.path, folder, image))
+		log_debug("%s: its image %s gets no other name", vm->id, vm->source->image.name);
+	return status;
 }
 
 uint64_t vm_file_bytes_max(const struct vm *vm)

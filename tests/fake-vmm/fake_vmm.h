@@ -40,6 +40,17 @@ void fake_put_started(struct fake *fake);
 /* Takes NEW on the session's stream, plays the command that it names, and closes the stream. */
 void fake_serve_session(struct fake *fake);
 
+/* --- its second disk --- */
+
+/* The argument after a name; NULL: there is none. */
+const char *fake_option_value(int argc, char **argv, const char *name);
+/* As a vmm does: the upper is this one's alone, empty, and can be as large as the lower and what describes
+ * it. */
+void fake_use_upper(int lower, int upper);
+/* The second --disk: fd:N of a boot that is built, fd:N,cow=fd:M of a clone, or of a boot from what a VM
+ * left. */
+void fake_take_disk(int argc, char **argv);
+
 /* --- what is kept of a session --- */
 
 /* As NEW has it. */
