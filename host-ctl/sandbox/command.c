@@ -280,10 +280,11 @@ static int check_start(const struct command *command, struct error *error)
 	if (sandbox->running >= COMMANDS_RUNNING_MAX)
 		return error_set(error, ERROR_EXHAUSTED, "%u commands run in sandbox %s: wait for some",
 			sandbox->running, sandbox->id);
-	if (sandbox->state == SANDBOX_PAUSED && !command->wakes)
+	if ((sandbox->state == SANDBOX_PAUSED || sandbox->state == SANDBOX_SUSPENDED) && !command->wakes)
 		return error_set(error, ERROR_CONFLICT,
-			"sandbox %s is paused, and the command does not wake it: resume it first",
-			sandbox->id);
+			"sandbox %s is %s, and the command does not wake it: %s it first", sandbox->id,
+			sandbox_state_name(sandbox->state),
+			sandbox->state == SANDBOX_PAUSED ? "resume" : "wake");
 	return 0;
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "host-ctl/sandbox/commands.h"
+#include "host-ctl/sandbox/command_private.h"
 #include "host-ctl/sandbox/sandboxes_private.h"
 #include "host-ctl/support/clock.h"
 
@@ -153,6 +154,13 @@ void commands_note_ended(struct command *command)
 		run_output_drop(&oldest->output[0]);
 		run_output_drop(&oldest->output[1]);
 	}
+}
+
+void commands_sleep(struct sandbox *sandbox)
+{
+	/* One that ends by it stays in the list. */
+	for (struct command *command = sandbox->commands; command; command = command->next)
+		command_sleep(command);
 }
 
 void commands_destroy(struct sandbox *sandbox)

@@ -13,13 +13,11 @@
  */
 #include "common/io.h"
 #include "common/log.h"
-#include "host-ctl/sandbox/command.h"
+#include "host-ctl/sandbox/commands.h"
 #include "host-ctl/sandbox/sandbox_private.h"
 #include "host-ctl/sandbox/sandbox_record.h"
 #include "host-ctl/sandbox/sandbox_save.h"
-#include "host-ctl/sandbox/sandbox_saved.h"
 #include "host-ctl/sandbox/sandboxes_private.h"
-#include "host-ctl/support/worker.h"
 
 #include <errno.h>
 #include <stddef.h>
@@ -30,6 +28,7 @@
 enum phase { PAUSES, SAVES, WRITES, NOTES, ENDS, RESUMES };
 
 struct sandbox_suspension {
+	struct sandboxes *all;
 	struct sandbox *sandbox; /* NULL: it is not waited for; the worker still has `files` */
 	enum phase phase;
 	bool stood; /* before */
@@ -49,6 +48,12 @@ static void finish(struct sandbox_suspension *suspension)
 		return;
 	sandbox_save_finish(&suspension->files);
 	free(suspension);
+}
+
+void sandbox_suspension_leave(struct sandbox *sandbox)
+{
+	if (!sandbox_suspension_works(sandbox))
+		sandbox_suspension_forget(sandbox);
 }
 
 void sandbox_suspension_forget(struct sandbox *sandbox)
@@ -98,11 +103,12 @@ static void give_up(struct sandbox_suspension *suspension)
 
 	/* A guest that runs on must not be found as it was. */
 	if (status || !sandbox->vm || sandbox->vm->state != VM_OWNED) {
-		finish(suspension);
 		if (status)
 			log_error("sandbox %s: what was saved of it cannot be removed: %s", sandbox->id,
 				strerror(-status));
-		sandbox_lose(sandbox, sandbox->error.message);
+		if (sandbox->vm)
+			vm_end(sandbox->vm, "its sandbox could not be suspended");
+		sandbox_lose_ended(sandbox, sandbox->error.message);
 		return;
 	}
 	suspension->phase = RESUMES;
@@ -139,11 +145,12 @@ static void begin_save(struct sandbox_suspension *suspension, bool whole)
 		return;
 	}
 	sandbox_set_clock(sandbox, SANDBOX_CLOCK_PATIENCE, SANDBOX_SAVE_MS);
-	status = vm_ask_save(sandbox->vm, suspension->files.state, suspension->files.memory, !whole,
-		&suspension->save);
+	status = vm_ask_save(
+		sandbox->vm, suspension->files.state, suspension->files.memory, !whole, &suspension->save);
 	if (status)
 		refuse(suspension, "saved", status,
-			status == -EPERM ? "the daemon may not let its vmm write so much (CAP_SYS_RESOURCE)" : "");
+			status == -EPERM ? "the daemon may not let its vmm write so much (CAP_SYS_RESOURCE)"
+					 : "");
 }
 
 static void paused(struct vm_request *request, int status, int fd)
@@ -185,6 +192,7 @@ static void worked(void *context)
 	struct sandbox *sandbox = suspension->sandbox;
 
 	suspension->works = false;
+	sandboxes_end_work(suspension->all);
 	if (!sandbox) {
 		/* Nobody wants it, or its sandbox is gone. */
 		sandbox_save_undo(&suspension->files);
@@ -194,7 +202,8 @@ static void worked(void *context)
 	if (sandbox->state != SANDBOX_SUSPENDING) {
 		sandbox_save_undo(&suspension->files);
 		finish(suspension);
-		sandbox_files_are_free(sandbox);
+		if (sandbox->state == SANDBOX_DELETING && !sandbox->writing && !sandbox->vm)
+			sandbox_settle_deleted(sandbox);
 	} else if (suspension->files.error.kind) {
 		sandbox->error = suspension->files.error;
 		give_up(suspension);
@@ -211,7 +220,8 @@ static void worked(void *context)
 static void saved(struct vm_request *request, int status, int fd)
 {
 	struct sandbox_suspension *suspension =
-		(struct sandbox_suspension *)((char *)request - offsetof(struct sandbox_suspension, save.request));
+		(struct sandbox_suspension *)((char *)request -
+					      offsetof(struct sandbox_suspension, save.request));
 	struct sandbox *sandbox = suspension->sandbox;
 
 	(void)fd;
@@ -228,7 +238,7 @@ static void saved(struct vm_request *request, int status, int fd)
 	/* The disk takes what it takes. */
 	sandbox_set_clock(sandbox, SANDBOX_CLOCK_PATIENCE, 0);
 	suspension->works = true;
-	status = worker_start(sandbox->all->config.loop, work, worked, suspension);
+	status = sandboxes_begin_work(sandbox->all, work, worked, suspension);
 	if (!status)
 		return;
 	suspension->works = false;
@@ -237,6 +247,7 @@ static void saved(struct vm_request *request, int status, int fd)
 
 static void settle(struct sandbox *sandbox)
 {
+	sandbox_forget_vm(sandbox);
 	finish(sandbox->suspension);
 	sandbox_move(sandbox, SANDBOX_SUSPENDED, NULL);
 }
@@ -252,18 +263,18 @@ void sandbox_suspend_recorded(struct sandbox *sandbox, const struct error *error
 	}
 	suspension->phase = ENDS;
 	suspension->files.is_there = false;
-	sandbox->has_files = true;
-	commands_fall_asleep(sandbox);
+	commands_sleep(sandbox);
 	if (sandbox->vm)
 		vm_end(sandbox->vm, "its sandbox was suspended");
 	else
 		settle(sandbox);
 }
 
-bool sandbox_suspend_ended(struct sandbox *sandbox)
+bool sandbox_needs_no_vm(const struct sandbox *sandbox)
 {
-	return sandbox->suspension && sandbox->suspension->phase >= WRITES &&
-	       sandbox->suspension->phase < RESUMES;
+	const struct sandbox_suspension *suspension = sandbox->suspension;
+
+	return suspension && suspension->phase >= WRITES && suspension->phase <= ENDS;
 }
 
 void sandbox_suspend_gone(struct sandbox *sandbox)
@@ -279,8 +290,8 @@ static int check_input(const struct sandbox *sandbox, struct error *error)
 {
 	const struct command *command = sandbox->commands;
 
-	while (command && (command->state != COMMAND_RUNNING || !command->reader ||
-				  command->session.input_ended))
+	while (command &&
+		(command->state != COMMAND_RUNNING || !command->reader || command->session.input_ended))
 		command = command->next;
 	if (!command)
 		return 0;
@@ -298,12 +309,17 @@ int sandbox_suspend(struct sandbox *sandbox, struct error *error)
 
 	if (check_input(sandbox, error))
 		return -1;
+	if (!config->journal) {
+		*error = *config->journal_error;
+		return -1;
+	}
 	if (!sandbox->made)
 		return error_set(error, ERROR_CONFLICT,
 			"sandbox %s was made by an older daemon, and cannot be suspended", sandbox->id);
 	suspension = calloc(1, sizeof *suspension);
 	if (!suspension)
 		return error_set(error, ERROR_INTERNAL, "out of memory for the sandbox");
+	suspension->all = sandbox->all;
 	suspension->sandbox = sandbox;
 	suspension->stood = sandbox->state == SANDBOX_PAUSED;
 	suspension->stand.replied = paused;
@@ -320,6 +336,7 @@ int sandbox_suspend(struct sandbox *sandbox, struct error *error)
 		return sandbox_refuse_request(sandbox, status, error);
 	}
 	sandbox->suspension = suspension;
+	sandbox->has_folder = true;
 	fd_close(&sandbox->stream);
 	sandbox_move(sandbox, SANDBOX_SUSPENDING, NULL);
 	if (suspension->stood)

@@ -10,20 +10,32 @@
  */
 #include "common/io.h"
 #include "common/log.h"
+#include "host-ctl/journal/journal_sandboxes.h"
 #include "host-ctl/sandbox/sandbox_private.h"
 #include "host-ctl/sandbox/sandbox_record.h"
 #include "host-ctl/sandbox/sandbox_saved.h"
 #include "host-ctl/sandbox/sandboxes_private.h"
-#include "host-ctl/support/worker.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 /* A worker's. */
-struct removal {
+struct sandbox_removal {
+	struct sandboxes *all;
 	struct sandbox *sandbox; /* NULL: it is gone, or has no VM any more */
 	int folder, status;
 };
+
+/* Its row may say otherwise by now. */
+static void be_suspended(struct sandbox *sandbox)
+{
+	struct error error;
+
+	sandbox_forget_vm(sandbox);
+	sandbox_move(sandbox, SANDBOX_SUSPENDED, NULL);
+	if (sandbox_record_suspended(sandbox, &error))
+		log_warn("sandbox %s: %s", sandbox->id, error.message);
+}
 
 /* Its VM is no more, or never came; sandbox->error says why. */
 static void fail(struct sandbox *sandbox)
@@ -32,20 +44,18 @@ static void fail(struct sandbox *sandbox)
 
 	sandbox->pool = NULL;
 	sandbox->verified = true;
-	sandbox->pid = 0;
 	if (ran) {
-		sandbox_lose(sandbox, sandbox->error.message);
+		sandbox_lose_ended(sandbox, sandbox->error.message);
 		return;
 	}
-	sandbox->vm_id[0] = '\0';
-	sandbox_move(sandbox, SANDBOX_SUSPENDED, NULL);
+	be_suspended(sandbox);
 }
 
 int sandbox_wake(struct sandbox *sandbox, struct error *error)
 {
 	const struct sandboxes_config *config = &sandbox->all->config;
-	struct pool_source *source = sandbox_saved_source(config->state_directory, sandbox->id,
-		config->templates, sandbox->spec.template, error);
+	struct pool_source *source = sandbox_saved_source(
+		config->state_directory, sandbox->id, config->templates, sandbox->spec.template, error);
 	int status;
 
 	if (!source)
@@ -96,17 +106,18 @@ void sandbox_wake_refused(struct sandbox *sandbox, const struct error *error)
 
 static void work(void *context)
 {
-	struct removal *removal = context;
+	struct sandbox_removal *removal = context;
 
 	removal->status = sandbox_saved_remove(removal->folder);
 }
 
 static void worked(void *context)
 {
-	struct removal *removal = context;
+	struct sandbox_removal *removal = context;
 	struct sandbox *sandbox = removal->sandbox;
 	int status = removal->status;
 
+	sandboxes_end_work(removal->all);
 	if (sandbox)
 		sandbox->removal = NULL;
 	fd_close(&removal->folder);
@@ -130,14 +141,15 @@ void sandbox_removal_forget(struct sandbox *sandbox)
 
 int sandbox_woken(struct sandbox *sandbox)
 {
-	struct removal *removal = calloc(1, sizeof *removal);
+	struct sandbox_removal *removal = calloc(1, sizeof *removal);
 	int status = -1;
 
 	if (removal) {
-		*removal = (struct removal){.sandbox = sandbox,
+		*removal = (struct sandbox_removal){.all = sandbox->all,
+			.sandbox = sandbox,
 			.folder = sandbox_saved_open(sandbox->all->config.state_directory, sandbox->id)};
-		status = removal->folder < 0 ? removal->folder : worker_start(
-			sandbox->all->config.loop, work, worked, removal);
+		status = removal->folder < 0 ? removal->folder
+					     : sandboxes_begin_work(sandbox->all, work, worked, removal);
 	}
 	if (!status) {
 		sandbox->removal = removal;
@@ -148,4 +160,45 @@ int sandbox_woken(struct sandbox *sandbox)
 	free(removal);
 	return error_set(&sandbox->error, ERROR_INTERNAL, "what was saved of sandbox %s cannot be removed",
 		sandbox->id);
+}
+
+/* --- of an earlier daemon --- */
+
+void sandbox_forget_saved(struct sandbox *sandbox)
+{
+	int folder = sandbox->has_folder
+			     ? sandbox_saved_open(sandbox->all->config.state_directory, sandbox->id)
+			     : -1;
+	int status;
+
+	if (folder < 0)
+		return;
+	sandbox_saved_tidy(folder);
+	status = sandbox_saved_remove(folder);
+	if (status)
+		log_error("sandbox %s: what was saved of it cannot be removed: %s", sandbox->id,
+			strerror(-status));
+	fd_close(&folder);
+}
+
+/* What lives by its row, and has no VM, was cut off on its way to the disk or back; it is what was saved,
+ * unless its disk has gone on. */
+bool sandbox_restore_suspended(struct sandbox *sandbox, int state)
+{
+	const char *state_directory = sandbox->all->config.state_directory;
+
+	if (state != JOURNAL_SANDBOX_SUSPENDED &&
+		(state != JOURNAL_SANDBOX_LIVES || sandbox->has_files ||
+			!sandbox_saved_is_there(state_directory, sandbox->id))) {
+		sandbox_forget_saved(sandbox);
+		return false;
+	}
+	sandbox->state = SANDBOX_WAKING;
+	if (state == JOURNAL_SANDBOX_LIVES) {
+		be_suspended(sandbox);
+		return true;
+	}
+	sandbox_forget_vm(sandbox);
+	sandbox_move(sandbox, SANDBOX_SUSPENDED, NULL);
+	return true;
 }
