@@ -171,7 +171,7 @@ int sandbox_files_sync(const char *state_directory, const char *id, struct error
 	if (!status)
 		status = sync_file(AT_FDCWD, state_directory);
 	fd_close(&all);
-	if (!status)
+	if (!status || status == -ENOENT)
 		return 0;
 	return error_set(error, status == -ENOSPC || status == -EDQUOT ? ERROR_EXHAUSTED : ERROR_INTERNAL,
 		"the disk of sandbox %s cannot be brought to the host's, in %.400s/%s: %s", id,

@@ -42,7 +42,8 @@ int sandbox_files_check_room(const char *state_directory, uint64_t reserve, stru
 /* Gives the disk of its VM its names, in the page cache. 0, or -1 with *error set, and no folder is left:
  * not_ready, its template was just replaced. */
 int sandbox_files_keep(const char *state_directory, const char *id, const struct vm *vm, struct error *error);
-/* Brings what `keep` has made to the disk. It takes a while: for a worker. 0, or -1 with *error set. */
+/* Brings what `keep` has made to the disk. It takes a while: for a worker. 0, also when it is not there any
+ * more; or -1 with *error set. */
 int sandbox_files_sync(const char *state_directory, const char *id, struct error *error);
 bool sandbox_files_are_there(const char *state_directory, const char *id);
 /* Removes the folder with all that is in it, and looks for it: 0, also when there was none; or -errno: not

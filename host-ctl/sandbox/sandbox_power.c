@@ -47,16 +47,19 @@ void sandbox_discard_files(struct sandbox *sandbox)
 
 /* --- stop --- */
 
-/* A guest that stands cannot shut down. */
+/* A guest that stands cannot shut down. Without files it need not; else what it has not synced is to be on
+ * its disk. */
 static void switch_off(struct sandbox *sandbox)
 {
 	/* Its VM has them open, and needs no names. */
 	if (sandbox->discards)
 		sandbox_discard_files(sandbox);
-	if (sandbox->stood) {
+	if (sandbox->stood && !sandbox->has_files) {
 		vm_end(sandbox->vm, "its sandbox was stopped");
 		return;
 	}
+	if (sandbox->stood)
+		vm_ask_resume(sandbox->vm, &sandbox->request);
 	sandbox_set_clock(sandbox, SANDBOX_CLOCK_PATIENCE, SANDBOX_PATIENCE_MS);
 	vm_shut_down(sandbox->vm, SANDBOX_GRACE_MS);
 }
