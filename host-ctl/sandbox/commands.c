@@ -158,9 +158,16 @@ void commands_note_ended(struct command *command)
 
 void commands_sleep(struct sandbox *sandbox)
 {
-	/* One that ends by it stays in the list. */
-	for (struct command *command = sandbox->commands; command; command = command->next)
-		command_sleep(command);
+	struct command *command = sandbox->commands;
+
+	/* Whoever is told of one that ends by it may remove others. */
+	while (command) {
+		bool goes = command->state == COMMAND_RUNNING || command->state == COMMAND_CONNECTING;
+
+		if (goes)
+			command_sleep(command);
+		command = goes ? sandbox->commands : command->next;
+	}
 }
 
 void commands_destroy(struct sandbox *sandbox)

@@ -169,6 +169,8 @@ static void vm_ended(void *context)
 		error_set(&sandbox->error, ERROR_GUEST_LOST, "%s", reason);
 		sandbox_move(sandbox, SANDBOX_STOPPING, reason);
 	} else if (can_fail(sandbox) && !sandbox_needs_no_vm(sandbox)) {
+		if (sandbox->state == SANDBOX_SUSPENDING || sandbox->state == SANDBOX_WAKING)
+			error_set(&sandbox->error, ERROR_GUEST_LOST, "%s", reason);
 		sandbox_lose(sandbox, reason);
 	}
 }

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "host-ctl/sandbox/sandbox_save.h"
 #include "common/io.h"
+#include "host-ctl/sandbox/sandbox_files.h"
 #include "host-ctl/sandbox/sandbox_saved.h"
 #include "host-ctl/support/file_copy.h"
+#include "host-ctl/support/input_file.h"
 #include "host-ctl/support/json_file.h"
 #include "host-ctl/support/state_folder.h"
 
@@ -17,7 +19,7 @@
 static const char state_new[] = SANDBOX_SAVED_STATE SANDBOX_SAVED_NEW,
 		  pages_new[] = SANDBOX_SAVED_PAGES SANDBOX_SAVED_NEW,
 		  memory_new[] = SANDBOX_SAVED_MEMORY SANDBOX_SAVED_NEW,
-		  image_new[] = SANDBOX_SAVED_IMAGE SANDBOX_SAVED_NEW,
+		  image_new[] = SANDBOX_FILES_IMAGE SANDBOX_SAVED_NEW,
 		  about_new[] = SANDBOX_SAVED_ABOUT SANDBOX_SAVED_NEW;
 
 void sandbox_save_init(struct sandbox_save *save, const char *state_directory, const char *id,
@@ -108,12 +110,26 @@ static bool is_sum_of(int state, uint64_t sum)
 	return state >= 0 && sandbox_saved_sum(state, &other) == 0 && other == sum;
 }
 
+/* By which an image is known (sandbox_boot.h). */
+static int copy_time(int from, int to)
+{
+	struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}};
+	struct stat status;
+
+	if (fstat(from, &status) < 0)
+		return -errno;
+	times[1] = status.st_mtim;
+	return futimens(to, times) < 0 ? -errno : 0;
+}
+
 /* A copy of an open file under that name. 0 or -errno. */
 static int copy_to(int from, int folder, const char *name)
 {
 	int to = open_new(folder, name);
 	int status = to < 0 ? to : file_copy(from, to);
 
+	if (!status)
+		status = copy_time(from, to);
 	if (!status && fsync(to) < 0)
 		status = -errno;
 	fd_close(&to);
@@ -194,7 +210,7 @@ static bool is_same_image(const struct stat *status, const json_t *image)
 {
 	return json_integer_value(json_object_get(image, "bytes")) == (json_int_t)status->st_size &&
 	       json_integer_value(json_object_get(image, "changed_ns")) ==
-		       (json_int_t)status->st_mtim.tv_sec * 1000000000 + status->st_mtim.tv_nsec;
+		       (json_int_t)input_file_changed_ns(status);
 }
 
 static int take_image(struct sandbox_save *save)
@@ -204,7 +220,7 @@ static int take_image(struct sandbox_save *save)
 	struct stat status;
 	int fd, r;
 
-	if (faccessat(save->folder, SANDBOX_SAVED_IMAGE, F_OK, 0) == 0)
+	if (faccessat(save->folder, SANDBOX_FILES_IMAGE, F_OK, 0) == 0)
 		return 0;
 	fd = open(path ? path : "", O_RDONLY | O_CLOEXEC);
 	if (fd < 0 || fstat(fd, &status) < 0) {
@@ -267,7 +283,7 @@ static int give_names(struct sandbox_save *save)
 	int status = rename_new(folder, memory_new, SANDBOX_SAVED_MEMORY);
 
 	if (!status)
-		status = rename_new(folder, image_new, SANDBOX_SAVED_IMAGE);
+		status = rename_new(folder, image_new, SANDBOX_FILES_IMAGE);
 	if (!status)
 		status = rename_new(folder, about_new, SANDBOX_SAVED_ABOUT);
 	if (!status)

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "host-ctl/sandbox/sandbox_saved.h"
 #include "common/io.h"
+#include "host-ctl/sandbox/sandbox_files.h"
+#include "host-ctl/support/input_file.h"
 #include "host-ctl/support/json_file.h"
-#include "host-ctl/support/state_folder.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -48,8 +49,7 @@ json_t *sandbox_saved_describe(const struct vm *vm)
 	return json_pack("{s:I,s:I,s:i,s:I,s:{s:s,s:I,s:I}}", "memory_bytes",
 		(json_int_t)source->memory_bytes, "disk_bytes", (json_int_t)source->disk_bytes, "cpus",
 		(int)source->cpus, "cid", (json_int_t)vm_cid(vm), "image", "path", source->image.name,
-		"bytes", (json_int_t)image.st_size, "changed_ns",
-		(json_int_t)image.st_mtim.tv_sec * 1000000000 + image.st_mtim.tv_nsec);
+		"bytes", (json_int_t)image.st_size, "changed_ns", (json_int_t)input_file_changed_ns(&image));
 }
 
 static uint64_t number_of(const json_t *object, const char *field)
@@ -66,8 +66,7 @@ uint64_t sandbox_saved_memory_bytes(const json_t *made)
 
 static void make_path(const char *state_directory, const char *id, const char *name, char path[PATH_MAX])
 {
-	snprintf(path, PATH_MAX, "%.3800s/" STATE_FOLDER_SANDBOXES "/%.64s%s%s", state_directory, id,
-		name[0] ? "/" : "", name);
+	sandbox_files_path(state_directory, id, name, path, PATH_MAX);
 }
 
 int sandbox_saved_open(const char *state_directory, const char *id)
@@ -95,7 +94,7 @@ bool sandbox_saved_is_there(const char *state_directory, const char *id)
 
 bool sandbox_saved_has_disk(const char *state_directory, const char *id)
 {
-	return has(state_directory, id, SANDBOX_SAVED_UPPER);
+	return has(state_directory, id, SANDBOX_FILES_UPPER);
 }
 
 /* --- restoring --- */
@@ -162,7 +161,7 @@ static int find(int folder, const char *name, const char *path, struct vm_file *
 static int find_image(struct restored *restored, int folder, const json_t *about)
 {
 	const char *path = json_string_value(json_object_get(json_object_get(about, "image"), "path"));
-	int status = find(folder, SANDBOX_SAVED_IMAGE, restored->image, &restored->made.source.image, NULL);
+	int status = find(folder, SANDBOX_FILES_IMAGE, restored->image, &restored->made.source.image, NULL);
 	struct stat device;
 
 	if (status != -ENOENT || !path || stat(path, &device) < 0 || !S_ISBLK(device.st_mode))
@@ -183,12 +182,12 @@ static int find_files(struct restored *restored, int folder, const json_t *about
 	if (!status && json_is_true(json_object_get(about, "private")))
 		status = find(folder, *name = SANDBOX_SAVED_PAGES, restored->pages, &source->pages,
 			&source->pages_bytes);
-	if (!status && (*name = SANDBOX_SAVED_IMAGE))
+	if (!status && (*name = SANDBOX_FILES_IMAGE))
 		status = find_image(restored, folder, about);
 	if (!status && source->disk_bytes)
-		status = find(folder, *name = SANDBOX_SAVED_LOWER, restored->lower, &source->disk, NULL);
+		status = find(folder, *name = SANDBOX_FILES_LOWER, restored->lower, &source->disk, NULL);
 	if (!status && source->disk_bytes)
-		status = find(folder, *name = SANDBOX_SAVED_UPPER, restored->upper, &source->upper, NULL);
+		status = find(folder, *name = SANDBOX_FILES_UPPER, restored->upper, &source->upper, NULL);
 	return status;
 }
 
@@ -197,9 +196,9 @@ static void set_paths(struct restored *restored, const char *state_directory, co
 	make_path(state_directory, id, SANDBOX_SAVED_STATE, restored->state);
 	make_path(state_directory, id, SANDBOX_SAVED_PAGES, restored->pages);
 	make_path(state_directory, id, SANDBOX_SAVED_MEMORY, restored->memory);
-	make_path(state_directory, id, SANDBOX_SAVED_IMAGE, restored->image);
-	make_path(state_directory, id, SANDBOX_SAVED_UPPER, restored->upper);
-	make_path(state_directory, id, SANDBOX_SAVED_LOWER, restored->lower);
+	make_path(state_directory, id, SANDBOX_FILES_IMAGE, restored->image);
+	make_path(state_directory, id, SANDBOX_FILES_UPPER, restored->upper);
+	make_path(state_directory, id, SANDBOX_FILES_LOWER, restored->lower);
 }
 
 /* 0, or -1 with *error set. */
@@ -266,7 +265,7 @@ void sandbox_saved_tidy(int folder)
 {
 	static const char *const names[] = {SANDBOX_SAVED_STATE SANDBOX_SAVED_NEW,
 		SANDBOX_SAVED_PAGES SANDBOX_SAVED_NEW, SANDBOX_SAVED_MEMORY SANDBOX_SAVED_NEW,
-		SANDBOX_SAVED_IMAGE SANDBOX_SAVED_NEW, SANDBOX_SAVED_ABOUT SANDBOX_SAVED_NEW};
+		SANDBOX_FILES_IMAGE SANDBOX_SAVED_NEW, SANDBOX_SAVED_ABOUT SANDBOX_SAVED_NEW};
 
 	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
 		unlinkat(folder, names[i], 0);

@@ -30,9 +30,6 @@ enum { SANDBOX_SAVED_FORMAT = 1, SANDBOX_SAVED_JSON_MAX = 16 * 1024 };
 #define SANDBOX_SAVED_STATE "state"
 #define SANDBOX_SAVED_PAGES "pages"
 #define SANDBOX_SAVED_MEMORY "memory"
-#define SANDBOX_SAVED_IMAGE "image"
-#define SANDBOX_SAVED_UPPER "upper"
-#define SANDBOX_SAVED_LOWER "lower"
 #define SANDBOX_SAVED_ABOUT "saved.json"
 #define SANDBOX_SAVED_NEW ".new"
 

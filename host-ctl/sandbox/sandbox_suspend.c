@@ -186,13 +186,10 @@ static void work(void *context)
 	sandbox_save_work(&suspension->files);
 }
 
-static void worked(void *context)
+static void go_on(struct sandbox_suspension *suspension)
 {
-	struct sandbox_suspension *suspension = context;
 	struct sandbox *sandbox = suspension->sandbox;
 
-	suspension->works = false;
-	sandboxes_end_work(suspension->all);
 	if (!sandbox) {
 		/* Nobody wants it, or its sandbox is gone. */
 		sandbox_save_undo(&suspension->files);
@@ -215,6 +212,16 @@ static void worked(void *context)
 		error_set(&sandbox->error, ERROR_GUEST_LOST, "the VM of sandbox %s has ended", sandbox->id);
 		give_up(suspension);
 	}
+}
+
+static void worked(void *context)
+{
+	struct sandbox_suspension *suspension = context;
+	struct sandboxes *all = suspension->all;
+
+	suspension->works = false;
+	go_on(suspension);
+	sandboxes_end_work(all);
 }
 
 static void saved(struct vm_request *request, int status, int fd)
@@ -264,6 +271,9 @@ void sandbox_suspend_recorded(struct sandbox *sandbox, const struct error *error
 	suspension->phase = ENDS;
 	suspension->files.is_there = false;
 	commands_sleep(sandbox);
+	/* Whoever was told of the end of one may have had it deleted. */
+	if (sandbox->state != SANDBOX_SUSPENDING)
+		return;
 	if (sandbox->vm)
 		vm_end(sandbox->vm, "its sandbox was suspended");
 	else

@@ -45,6 +45,7 @@ static void fail(struct sandbox *sandbox)
 	sandbox->pool = NULL;
 	sandbox->verified = true;
 	if (ran) {
+		sandbox_forget_saved(sandbox);
 		sandbox_lose_ended(sandbox, sandbox->error.message);
 		return;
 	}
@@ -111,18 +112,9 @@ static void work(void *context)
 	removal->status = sandbox_saved_remove(removal->folder);
 }
 
-static void worked(void *context)
+static void go_on(struct sandbox *sandbox, int status)
 {
-	struct sandbox_removal *removal = context;
-	struct sandbox *sandbox = removal->sandbox;
-	int status = removal->status;
-
-	sandboxes_end_work(removal->all);
-	if (sandbox)
-		sandbox->removal = NULL;
-	fd_close(&removal->folder);
-	free(removal);
-	if (!sandbox || sandbox->state != SANDBOX_WAKING)
+	if (sandbox->state != SANDBOX_WAKING)
 		return;
 	if (!status) {
 		sandbox_move(sandbox, SANDBOX_READY, NULL);
@@ -130,6 +122,22 @@ static void worked(void *context)
 	}
 	log_error("sandbox %s: what was saved of it cannot be removed: %s", sandbox->id, strerror(-status));
 	sandbox_fail(sandbox, "what was saved of it cannot be removed");
+}
+
+static void worked(void *context)
+{
+	struct sandbox_removal *removal = context;
+	struct sandboxes *all = removal->all;
+	struct sandbox *sandbox = removal->sandbox;
+	int status = removal->status;
+
+	if (sandbox)
+		sandbox->removal = NULL;
+	fd_close(&removal->folder);
+	free(removal);
+	if (sandbox)
+		go_on(sandbox, status);
+	sandboxes_end_work(all);
 }
 
 void sandbox_removal_forget(struct sandbox *sandbox)
