@@ -19,58 +19,6 @@
 #include <string.h>
 #include <sys/random.h>
 
-/* --- what its clocks do --- */
-
-static bool may_be_idle(const struct sandbox *sandbox)
-{
-	return sandbox->state == SANDBOX_READY ||
-	       (sandbox->state == SANDBOX_PAUSED && sandbox->spec.idle_action != SANDBOX_IDLE_PAUSE);
-}
-
-/* Idleness is counted from now on, or not at all. */
-static void look_idle(struct sandbox *sandbox)
-{
-	bool idle = !sandbox->users && may_be_idle(sandbox);
-
-	sandbox_set_clock(sandbox, SANDBOX_CLOCK_IDLE, idle ? sandbox->spec.idle_after_ms : 0);
-}
-
-static void be_idle(struct sandbox *sandbox)
-{
-	static const enum sandbox_verb verbs[] = {[SANDBOX_IDLE_KILL] = SANDBOX_DELETE,
-		[SANDBOX_IDLE_PAUSE] = SANDBOX_PAUSE,
-		[SANDBOX_IDLE_SUSPEND] = SANDBOX_SUSPEND};
-	struct error error;
-
-	if (sandbox_ask(sandbox, verbs[sandbox->spec.idle_action], "it was idle for idle.after_ms", &error))
-		log_warn("sandbox %s is idle: %s", sandbox->id, error.message);
-}
-
-void sandbox_time_is_up(struct sandbox *sandbox, enum sandbox_clock clock)
-{
-	struct error error;
-
-	switch (clock) {
-	case SANDBOX_CLOCK_TTL:
-		sandbox_ask(sandbox, SANDBOX_DELETE, "its ttl_ms is over", &error);
-		return;
-	case SANDBOX_CLOCK_IDLE:
-		be_idle(sandbox);
-		return;
-	case SANDBOX_CLOCK_PATIENCE:
-		if (sandbox->state == SANDBOX_STOPPING)
-			vm_end(sandbox->vm, "its guest did not shut down in time");
-		else
-			sandbox_fail(sandbox, "the vmm did not answer in time");
-		return;
-	default:
-		if (sandbox->users)
-			sandbox_set_clock(sandbox, SANDBOX_CLOCK_KEEP, sandbox->all->config.keep_ms);
-		else
-			sandboxes_forget(sandbox);
-	}
-}
-
 /* --- who watches --- */
 
 void sandbox_watch(struct sandbox *sandbox, struct sandbox_watcher *watcher)
@@ -114,7 +62,7 @@ static void settle_clocks(struct sandbox *sandbox)
 		sandbox_set_clock(sandbox, SANDBOX_CLOCK_TTL, 0);
 	if (state == SANDBOX_GONE)
 		sandbox_set_clock(sandbox, SANDBOX_CLOCK_KEEP, sandbox->all->config.keep_ms);
-	look_idle(sandbox);
+	sandbox_look_idle(sandbox);
 }
 
 void sandbox_move(struct sandbox *sandbox, enum sandbox_state next, const char *reason)
@@ -414,7 +362,7 @@ int sandbox_ask(struct sandbox *sandbox, enum sandbox_verb verb, const char *rea
 
 	if (sandbox_check(sandbox, verb, &next, error))
 		return -1;
-	look_idle(sandbox);
+	sandbox_look_idle(sandbox);
 	if (next == sandbox->state)
 		return 0;
 	sandbox->error.kind = ERROR_NONE;
@@ -446,13 +394,13 @@ void sandbox_fail(struct sandbox *sandbox, const char *reason)
 void sandbox_hold(struct sandbox *sandbox)
 {
 	sandbox->users++;
-	look_idle(sandbox);
+	sandbox_look_idle(sandbox);
 }
 
 void sandbox_release(struct sandbox *sandbox)
 {
 	sandbox->users--;
-	look_idle(sandbox);
+	sandbox_look_idle(sandbox);
 }
 
 /* --- birth and end --- */

@@ -21,13 +21,14 @@ int sandbox_refuse_request(const struct sandbox *sandbox, int status, struct err
 /* Of one that is CREATING, STARTING or WAKING: this is its VM. */
 void sandbox_own(struct sandbox *sandbox, struct vm *vm);
 
-/* One of its clocks has come. It may be gone after the call. */
-void sandbox_time_is_up(struct sandbox *sandbox, enum sandbox_clock clock);
-
 /* --- sandbox_clocks.c --- */
 
 /* From now on; 0 milliseconds: never. */
 void sandbox_set_clock(struct sandbox *sandbox, enum sandbox_clock clock, uint64_t milliseconds);
+/* Idleness is counted from now on, or not at all. */
+void sandbox_look_idle(struct sandbox *sandbox);
+/* One of its clocks has come. It may be gone after the call. */
+void sandbox_time_is_up(struct sandbox *sandbox, enum sandbox_clock clock);
 
 /* --- sandbox_delete.c --- */
 
