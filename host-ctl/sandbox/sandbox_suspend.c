@@ -101,6 +101,7 @@ static void give_up(struct sandbox_suspension *suspension)
 	struct sandbox *sandbox = suspension->sandbox;
 	int status = sandbox_save_undo(&suspension->files);
 
+	log_warn("%s", sandbox->error.message);
 	/* A guest that runs on must not be found as it was. */
 	if (status || !sandbox->vm || sandbox->vm->state != VM_OWNED) {
 		if (status)

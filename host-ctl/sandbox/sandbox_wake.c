@@ -40,8 +40,10 @@ static void be_suspended(struct sandbox *sandbox)
 /* Its VM is no more, or never came; sandbox->error says why. */
 static void fail(struct sandbox *sandbox)
 {
-	bool ran = sandbox->runs && sandbox_saved_has_disk(sandbox->all->config.state_directory, sandbox->id);
+	const bool ran =
+		sandbox->runs && sandbox_saved_has_disk(sandbox->all->config.state_directory, sandbox->id);
 
+	log_warn("sandbox %s is not woken: %s", sandbox->id, sandbox->error.message);
 	sandbox->pool = NULL;
 	sandbox->verified = true;
 	if (ran) {

@@ -230,6 +230,7 @@ struct vm {
 	bool greeted, identified; /* its agent said hello, and has its identity */
 	bool blocked;		  /* a build's output has no room */
 	bool running;		  /* one that was held was let run */
+	bool saves;		  /* its owner has asked for that */
 	char cause[VM_CAUSE_MAX];
 
 	const struct vm_config *config;
@@ -247,7 +248,7 @@ struct vm {
 	uint32_t grace_ms;	    /* ...and its order */
 
 	uint64_t memory_bytes; /* of the guest; 0: of one that was taken back, not told yet */
-	/* While it saves: what its bounds were before. */
+	/* While it saves: what its bounds were before; 0: they are as they were. */
 	uint64_t former_group_bytes, former_file_bytes;
 
 	int pidfd, control, agent, session, errors, group, group_events;
@@ -343,7 +344,8 @@ int vm_ask_resume(struct vm *vm, struct vm_request *request);
  * writing, which may be closed after the call); with private_only of memory what differs from the memory that
  * it was made of. Nothing is synced, and the guest stands on, so that it may be asked again. Meanwhile the
  * vmm answers nothing else, and its bounds (cgroup, RLIMIT_FSIZE) have room for these files; they end in its
- * cgroup's page cache. As vm_ask_stream; also -EPERM: without CAP_SYS_RESOURCE no vmm is let write so much;
+ * cgroup's page cache. As vm_ask_stream; also -EPERM: without CAP_SYS_RESOURCE no vmm with a serial log is
+ * let write so much;
  * -EINVAL: how much memory the guest has is not known (vm_know_memory). Replied with -EBUSY: it does not
  * stand; -ENODATA: it was booted, and so all of its memory differs; -ENOSPC and others, with words.
  */

@@ -96,9 +96,31 @@ static inline void start_again(struct daemon *daemon)
 	daemon_launch(daemon, "", pool_of_one, true);
 }
 
+/* What sandboxes that were not deleted leave. */
+static inline void remove_saved(const struct daemon *daemon)
+{
+	char path[192];
+	DIR *listing;
+	struct dirent *entry;
+
+	snprintf(path, sizeof path, "%s/sandboxes", daemon->state);
+	listing = opendir(path);
+	while (listing && (entry = readdir(listing))) {
+		if (entry->d_name[0] == '.')
+			continue;
+		saved_path(daemon, entry->d_name, "", path);
+		remove_folder(path);
+	}
+	if (listing)
+		closedir(listing);
+	snprintf(path, sizeof path, "%s/sandboxes", daemon->state);
+	rmdir(path);
+}
+
 static inline void finish(struct daemon *daemon)
 {
 	daemon_stop(daemon);
+	remove_saved(daemon);
 	remove_state(daemon);
 }
 
