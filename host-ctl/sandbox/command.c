@@ -420,7 +420,9 @@ int command_input(struct command *command, const struct frame *frame, const char
 		loop_set_timer(command->timer, 1);
 		return 0;
 	}
-	if (command->state != COMMAND_RUNNING)
+	/* What one that comes back takes, its guest has still to say. */
+	if (command->state != COMMAND_RUNNING ||
+		(command->returns && command->session.state == SESSION_STARTING))
 		return -EAGAIN;
 	status = session_input(&command->session, frame, why);
 	if (!status && frame->type == AGENT_STDIN)

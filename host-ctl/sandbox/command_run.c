@@ -118,6 +118,14 @@ static void hand_over_rest(struct command *command, uint64_t taken)
 	run_request_finish(&command->request);
 }
 
+static void drained(void *context)
+{
+	struct command *command = context;
+
+	if (command->reader)
+		command->reader->events->drained(command->reader->context);
+}
+
 /* Who was attached before a sleep knows it; who came in it was told of no window. */
 static void tell_started(const struct command *command, const struct frame *frame, uint32_t window)
 {
@@ -148,6 +156,8 @@ static void take_started(struct command *command, const struct frame *frame)
 	if (command->phase == COMMAND_STARTS)
 		command_set_phase(command, COMMAND_ENDS, left_of_time(command));
 	tell_started(command, frame, started.stdin_credit);
+	if (command->returns)
+		drained(command);
 }
 
 /* After a sleep the guest tells again what it still holds. What it does not is lost, with what came before,
@@ -196,14 +206,6 @@ static void settled(void *context)
 	command_tell(command);
 	if (command->reader)
 		command->reader->events->settled(command->reader->context);
-}
-
-static void drained(void *context)
-{
-	struct command *command = context;
-
-	if (command->reader)
-		command->reader->events->drained(command->reader->context);
 }
 
 static void end_timed_out(struct command *command)
