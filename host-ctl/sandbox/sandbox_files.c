@@ -287,7 +287,7 @@ void sandbox_files_put_aside(const char *state_directory)
 	sandbox_files_path(state_directory, "", "", path, sizeof path);
 	gmtime_r(&now, &parts);
 	strftime(when, sizeof when, "%Y%m%dT%H%M%SZ", &parts);
-	snprintf(aside, sizeof aside, "%s.lost-%s", path, when);
+	snprintf(aside, sizeof aside, "%.4090s.lost-%s", path, when);
 	if (rename(path, aside) == 0)
 		log_error("whose the files in %s are, the damaged journal knew: they are in %s now", path,
 			aside);

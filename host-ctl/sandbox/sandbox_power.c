@@ -7,6 +7,7 @@
 #include "common/io.h"
 #include "host-ctl/sandbox/sandbox_boot.h"
 #include "host-ctl/sandbox/sandbox_private.h"
+#include "host-ctl/sandbox/sandbox_record.h"
 #include "host-ctl/sandbox/sandboxes_private.h"
 
 #include <string.h>
@@ -130,6 +131,8 @@ int sandbox_start(struct sandbox *sandbox, struct error *error)
 			       : sandbox_claim(sandbox, sandbox->spec.template, &vm, error))
 		return -1;
 	memcpy(sandbox->former_reason, sandbox->reason, sizeof sandbox->former_reason);
+	/* A VM that ended by itself may have been gone before that was noted. */
+	sandbox_record_forget(sandbox);
 	sandbox->discards = sandbox->lost = sandbox->failed_by_host = false;
 	sandbox_move(sandbox, SANDBOX_STARTING, NULL);
 	if (vm)

@@ -54,7 +54,7 @@ static void test_there_is_room_to_be_kept(void **state)
 	static char *const options[] = {"--pool", "1", "--disk-reserve", "1048576G", NULL};
 	struct daemon daemon;
 	struct answer answer;
-	char id[32], start[256], end[256];
+	char id[32], start[256], end[384];
 	const char *message;
 
 	(void)state;

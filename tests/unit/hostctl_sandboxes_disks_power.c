@@ -103,7 +103,8 @@ static void test_starts_that_fail(void **state)
 	static const struct {
 		const char *script, *reason;
 	} cases[] = {
-		{"boot exit:2", "its VM ended: the vmm refused its command line: fake vmm: told to exit"},
+		{"boot exit:2", "its VM ended: the vmm refused its command line (vmm: fake "
+				"vmm: told to exit)"},
 		{"boot identity-refused", NULL},
 	};
 	struct daemon daemon;
@@ -232,7 +233,7 @@ static void kill_all(const struct daemon *daemon)
 
 	assert_non_null(listing);
 	while ((entry = readdir(listing))) {
-		char path[512];
+		char path[208];
 
 		snprintf(path, sizeof path, "%s/%.64s", daemon->cgroups, entry->d_name);
 		if (!strncmp(entry->d_name, "vm-", 3))
