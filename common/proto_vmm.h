@@ -50,10 +50,10 @@ enum vmm_message_type {
 	 * Of a vmm in standby (--standby), once: what it is to be. fds (SCM_RIGHTS, in this order): state,
 	 * memory, with VMM_RESTORE_WORKING_SET a working set, with VMM_RESTORE_PAGES what VMM_SAVE_PRIVATE
 	 * wrote (memory is then what it lies upon), then at most VMM_RESTORE_DISKS_MAX files of disks. arg0:
-	 * the guest's vsock address; arg1: flags; arg2: which disks are read-only, a bit each; arg3: which
-	 * are copy-on-write: of these, the lower file is followed by the upper; text: empty, or with
-	 * VMM_RESTORE_PAGES the checksum of that memory as whoever sealed it knows it, in
-	 * VMM_RESTORE_SUM_DIGITS hexadecimal digits: then it is not read.
+	 * the guest's vsock address; arg1: flags, with VMM_RESTORE_PAUSED it stands until VMM_RESUME; arg2:
+	 * which disks are read-only, a bit each; arg3: which are copy-on-write: of these, the lower file is
+	 * followed by the upper; text: empty, or with VMM_RESTORE_PAGES the checksum of that memory as
+	 * whoever sealed it knows it, in VMM_RESTORE_SUM_DIGITS hexadecimal digits: then it is not read.
 	 * Replied to before the guest runs; after an error, which standard error explains, the vmm ends with
 	 * the status of one whose files were refused. -EALREADY: it is not in standby.
 	 */
@@ -72,6 +72,7 @@ enum { VMM_SAVE_PRIVATE = 1 };
 enum {
 	VMM_RESTORE_WORKING_SET = 1,
 	VMM_RESTORE_PAGES = 2,
+	VMM_RESTORE_PAUSED = 4,
 	VMM_RESTORE_SUM_DIGITS = 16,
 	VMM_RESTORE_DISKS_MAX = 4,
 	VMM_RESTORE_FDS_MAX = 4 + VMM_RESTORE_DISKS_MAX

@@ -151,7 +151,7 @@ static int get_base_sum(const struct vmm_message *order, uint64_t *sum)
 static int check_order(const struct vm_standby *standby)
 {
 	const struct vmm_message *order = &standby->order;
-	const uint64_t flags = VMM_RESTORE_WORKING_SET | VMM_RESTORE_PAGES;
+	const uint64_t flags = VMM_RESTORE_WORKING_SET | VMM_RESTORE_PAGES | VMM_RESTORE_PAUSED;
 	unsigned others = 2 + (order->arg1 & VMM_RESTORE_WORKING_SET ? 1 : 0) +
 			  (order->arg1 & VMM_RESTORE_PAGES ? 1 : 0);
 	unsigned disks = standby->count - others, uppers = (unsigned)__builtin_popcountll(order->arg3);
@@ -195,6 +195,7 @@ static void complete_config(const struct vm_standby *standby, struct config *con
 		config->disk_count = i + 1;
 	}
 	config->vsock_cid = (uint32_t)order->arg0;
+	config->paused = config->paused || order->arg1 & VMM_RESTORE_PAUSED;
 }
 
 void vm_standby_name_files(struct config *config)

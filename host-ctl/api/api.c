@@ -22,6 +22,8 @@ static const struct api_route routes[] = {
 	{"DELETE", "/v1/sandboxes/*", api_sandbox_delete, API_QUERY},
 	{"POST", "/v1/sandboxes/*/pause", api_sandbox_pause, API_QUERY},
 	{"POST", "/v1/sandboxes/*/resume", api_sandbox_resume, API_QUERY},
+	{"POST", "/v1/sandboxes/*/suspend", api_sandbox_suspend, API_QUERY},
+	{"POST", "/v1/sandboxes/*/wake", api_sandbox_wake, API_QUERY},
 	{"POST", "/v1/sandboxes/*/stop", api_sandbox_stop, API_QUERY | API_BODY},
 	{"POST", "/v1/sandboxes/*/start", api_sandbox_start, API_QUERY},
 	{"POST", "/v1/sandboxes/*/run", api_sandbox_run, API_BODY},

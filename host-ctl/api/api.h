@@ -70,6 +70,8 @@ void api_sandbox_get(struct api *api, struct http_request *request);
 void api_sandbox_delete(struct api *api, struct http_request *request);
 void api_sandbox_pause(struct api *api, struct http_request *request);
 void api_sandbox_resume(struct api *api, struct http_request *request);
+void api_sandbox_suspend(struct api *api, struct http_request *request);
+void api_sandbox_wake(struct api *api, struct http_request *request);
 void api_sandbox_stop(struct api *api, struct http_request *request);
 void api_sandbox_start(struct api *api, struct http_request *request);
 void api_sandbox_run(struct api *api, struct http_request *request);

@@ -289,6 +289,16 @@ void api_sandbox_resume(struct api *api, struct http_request *request)
 	ask(api, request, SANDBOX_RESUME, OPERATION_RESUME, NULL);
 }
 
+void api_sandbox_suspend(struct api *api, struct http_request *request)
+{
+	ask(api, request, SANDBOX_SUSPEND, OPERATION_SUSPEND, NULL);
+}
+
+void api_sandbox_wake(struct api *api, struct http_request *request)
+{
+	ask(api, request, SANDBOX_WAKE, OPERATION_WAKE, NULL);
+}
+
 /* Without a body nothing is discarded. 0, or -1 with *error set. */
 static int parse_discard(const struct http_request *request, bool *discard, struct error *error)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The verbs that make, change and end sandboxes: create, pause, resume, stop, start, rm. */
+/* The verbs that make, change and end sandboxes: create, pause, resume, suspend, wake, stop, start, rm. */
 #include "common/parse.h"
 #include "host-ctl/cli/cli.h"
 #include "host-ctl/cli/verbs.h"
@@ -22,6 +22,7 @@ const char create_usage[] =
 	"  --ttl TIME           it is removed after TIME: 90s, 10m, 2h, 7d, seconds alone; at most 30d (never)\n"
 	"  --idle-kill TIME     it is removed when nothing ran in it for TIME\n"
 	"  --idle-pause TIME    it is paused then\n"
+	"  --idle-suspend TIME  it is suspended then\n"
 	"  --memory SIZE        of the host, the vmm included; at least 96M (the template's)\n"
 	"  --cpu N              hundredths of a processor, 5 or more (the template's)\n"
 	"  --pids N             processes and threads of each of its commands (no limit)\n"
@@ -30,9 +31,11 @@ const char create_usage[] =
 	"\n"
 	CLI_USAGE_STATUS;
 const char sandbox_verb_usage[] =
-	"usage: host-ctl pause|resume|start|rm [OPTION...] SANDBOX...\n"
+	"usage: host-ctl pause|resume|suspend|wake|start|rm [OPTION...] SANDBOX...\n"
 	"       host-ctl stop [--discard-files] [OPTION...] SANDBOX...\n"
-	"pause: its processors stand, its memory stays. resume: they go on. stop: its commands are told to end,\n"
+	"pause: its processors stand, its memory stays. resume: they go on. suspend: all of it is put on the\n"
+	"disk, and its memory is the host's again. wake: it is ready again, resumed, restored or started, as it\n"
+	"takes; what ran when it was paused or suspended goes on. stop: its commands are told to end,\n"
 	"and its VM is switched off; its files stay if its template has a disk, else they are gone, which\n"
 	"--discard-files agrees to. start: it has a new VM, under its id, that boots from its files, or is one of\n"
 	"its template. rm: it is removed with all that is in it, which is done when the verb is. With several,\n"
@@ -54,6 +57,7 @@ enum {
 	OPT_TTL,
 	OPT_IDLE_KILL,
 	OPT_IDLE_PAUSE,
+	OPT_IDLE_SUSPEND,
 	OPT_MEMORY,
 	OPT_CPU,
 	OPT_PIDS,
@@ -71,6 +75,7 @@ static const struct cli_option create_options[OPT_COUNT] = {
 	[OPT_TTL] = {.name = "ttl", .has_value = true},
 	[OPT_IDLE_KILL] = {.name = "idle-kill", .has_value = true},
 	[OPT_IDLE_PAUSE] = {.name = "idle-pause", .has_value = true},
+	[OPT_IDLE_SUSPEND] = {.name = "idle-suspend", .has_value = true},
 	[OPT_MEMORY] = {.name = "memory", .has_value = true},
 	[OPT_CPU] = {.name = "cpu", .has_value = true},
 	[OPT_PIDS] = {.name = "pids", .has_value = true},
@@ -142,7 +147,7 @@ static int set_idle(struct order *order, int option, const char *action, const c
 
 	if (json_object_get(order->body, "idle")) {
 		json_decref(idle);
-		return refuse(order, "give one of --idle-kill and --idle-pause");
+		return refuse(order, "give one of --idle-kill, --idle-pause and --idle-suspend");
 	}
 	if (json_object_set_new(order->body, "idle", idle) < 0)
 		return refuse(order, "no memory");
@@ -186,6 +191,8 @@ static int set_option(struct order *order, int option, const char *value)
 		return set_idle(order, option, "kill", value);
 	case OPT_IDLE_PAUSE:
 		return set_idle(order, option, "pause", value);
+	case OPT_IDLE_SUSPEND:
+		return set_idle(order, option, "suspend", value);
 	case OPT_MEMORY:
 		return set_memory(order, value);
 	case OPT_CPU:

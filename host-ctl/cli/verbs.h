@@ -13,7 +13,7 @@ int cmd_exec(int argc, char **argv);
 int cmd_attach(int argc, char **argv);
 int cmd_create(int argc, char **argv);
 int cmd_ls(int argc, char **argv);
-/* pause, resume, stop, start and rm. */
+/* pause, resume, suspend, wake, stop, start and rm. */
 int cmd_sandbox_verb(int argc, char **argv);
 int cmd_logs(int argc, char **argv);
 int cmd_events(int argc, char **argv);

@@ -4,7 +4,7 @@
  *
  *   none ──▶ LIVES ──▶ DELETING ──▶ none
  *            ▲ │ └───▶ FAILED ────▶ none
- *            │ └─────▶ STOPPED ──▶ DELETING
+ *            │ └─────▶ STOPPED, SUSPENDED ──▶ DELETING
  *            └────────────┘
  *
  * The first two are called within a transaction, and return 0 or -errno with *error set, as of journal_begin.
@@ -26,7 +26,8 @@ enum journal_sandbox_state {
 	JOURNAL_SANDBOX_LIVES,
 	JOURNAL_SANDBOX_DELETING, /* asked for: whatever is left of it is to go */
 	JOURNAL_SANDBOX_FAILED,
-	JOURNAL_SANDBOX_STOPPED, /* asked for, or done: no VM of it is to be left */
+	JOURNAL_SANDBOX_STOPPED,   /* asked for, or done: no VM of it is to be left */
+	JOURNAL_SANDBOX_SUSPENDED, /* it is on the disk: the same */
 	JOURNAL_SANDBOX_STATES
 };
 

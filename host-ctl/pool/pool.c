@@ -273,7 +273,13 @@ static void vm_gone(void *context, struct vm *vm)
 		pool_schedule(pool, 0);
 }
 
-static const struct vm_events vm_events = {.warm = vm_warm, .ended = vm_ended, .gone = vm_gone};
+static void vm_held(void *context, struct vm *vm)
+{
+	pool_own_held(context, vm);
+}
+
+static const struct vm_events vm_events = {
+	.held = vm_held, .warm = vm_warm, .ended = vm_ended, .gone = vm_gone};
 
 int pool_take_back(struct pool *pool, struct vm_found *found, int seat, struct vm **vm, struct error *error)
 {

@@ -79,6 +79,8 @@ struct pool_claim {
 	/* Exactly one is called for a queued claim, once. granted: the VM is WARM and the owner takes it. */
 	void (*granted)(struct pool_claim *claim, struct vm *vm);
 	void (*refused)(struct pool_claim *claim, const struct error *error);
+	/* Before these, of a source that is held: vm_let_run is the owner's. Else NULL. */
+	void (*held)(struct pool_claim *claim, struct vm *vm);
 };
 
 struct pool;

@@ -62,6 +62,16 @@ bool pool_start_own(struct pool *pool)
 	return pool->own.first != NULL;
 }
 
+void pool_own_held(struct pool *pool, struct vm *vm)
+{
+	struct pool_claim *claim = pool->claims[vm->slot];
+
+	if (claim)
+		claim->held(claim, vm);
+	else
+		vm_retire(vm, "nobody waits for it");
+}
+
 void pool_own_warm(struct pool *pool, struct vm *vm)
 {
 	struct pool_claim *claim = pool->claims[vm->slot];

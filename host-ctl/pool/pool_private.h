@@ -57,7 +57,8 @@ void pool_leave_queue(struct pool_claim *claim);
 bool pool_start_own(struct pool *pool);
 /* How many of them start. */
 unsigned int pool_own_starting(const struct pool *pool);
-/* The VM in a slot is a claimer's own, and is warm, or has ended before that. */
+/* The VM in a slot is a claimer's own, and is held, warm, or has ended before that. */
+void pool_own_held(struct pool *pool, struct vm *vm);
 void pool_own_warm(struct pool *pool, struct vm *vm);
 void pool_own_ended(struct pool *pool, const struct vm *vm);
 /* All that wait, and all whose VM starts. */

@@ -190,7 +190,7 @@ uint64_t room_expected_bytes(const struct vm_source *source)
 	uint64_t least = clone ? ROOM_CLONE_MIN : ROOM_BOOT_MIN;
 	uint64_t share = source->memory_bytes / (clone ? ROOM_CLONE_SHARE : ROOM_BOOT_SHARE);
 
-	return share > least ? share : least;
+	return (share > least ? share : least) + source->pages_bytes;
 }
 
 /* name: of the template that is wanted; NULL: one more VM. */

@@ -10,6 +10,8 @@
  *   a clone: 1/ROOM_CLONE_SHARE of its guest's memory, at least ROOM_CLONE_MIN
  *   a boot:  1/ROOM_BOOT_SHARE of it, at least ROOM_BOOT_MIN
  *
+ * and of one that is restored with pages of its own all of these, for they are read.
+ *
  * That is what a parked VM keeps for itself and what a usual command adds, not all of the guest's memory:
  * most of a clone's stays shared.
  *

@@ -2,6 +2,7 @@
 #include "host-ctl/pool/template.h"
 #include "common/io.h"
 #include "common/version.h"
+#include "host-ctl/support/file_copy.h"
 #include "host-ctl/support/input_file.h"
 #include "host-ctl/support/worker.h"
 #include "host-ctl/vm/footprint.h"
@@ -13,7 +14,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/random.h>
-#include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -107,43 +107,6 @@ uint64_t template_loaded_bytes(int folder)
 	return bytes;
 }
 
-/* [from, until) of one file to the same place of another. */
-static int copy_range(int from, int to, off_t at, off_t until)
-{
-	if (lseek(to, at, SEEK_SET) < 0)
-		return -errno;
-	while (at < until) {
-		ssize_t sent = sendfile(to, from, &at, (size_t)(until - at));
-
-		if (sent < 0 && errno != EINTR)
-			return -errno;
-		if (sent == 0)
-			return -ENODATA; /* it was cut off meanwhile */
-	}
-	return 0;
-}
-
-/* Holes stay holes. */
-static int copy_file(int from, int to)
-{
-	struct stat status;
-	off_t at = 0, until;
-	int r;
-
-	if (fstat(from, &status) < 0 || ftruncate(to, status.st_size) < 0)
-		return -errno;
-	while ((at = lseek(from, at, SEEK_DATA)) >= 0) {
-		until = lseek(from, at, SEEK_HOLE);
-		if (until < 0)
-			return -errno;
-		r = copy_range(from, to, at, until);
-		if (r < 0)
-			return r;
-		at = until;
-	}
-	return errno == ENXIO ? 0 : -errno;
-}
-
 /* What the loading of one file has come to. */
 struct loading {
 	struct template *template;
@@ -178,7 +141,7 @@ static int load_file(struct loading *loading, const char *name, uint64_t bytes, 
 		return note_size(loading, &status, bytes);
 	}
 	*memory = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
-	r = *memory < 0 ? -errno : copy_file(from, *memory);
+	r = *memory < 0 ? -errno : file_copy(from, *memory);
 	/* Nobody else may open it by way of /proc. */
 	if (!r && fchmod(*memory, 0400) < 0)
 		r = -errno;

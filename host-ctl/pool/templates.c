@@ -161,6 +161,11 @@ struct pool *templates_own_pool(const struct templates *templates)
 	return templates->pools[0].pool;
 }
 
+struct template *templates_loaded(const struct templates *templates, const char *name)
+{
+	return template_store_find(&templates->store, name);
+}
+
 void templates_set_boot(const struct templates *templates, struct vm_source *source)
 {
 	const struct templates_config *config = &templates->config;

@@ -78,6 +78,8 @@ struct pool *templates_own_pool(const struct templates *templates);
 /* What a VM with source->cpus processors is booted with, the daemon's own: kernel and initrd, which outlive
  * it. */
 void templates_set_boot(const struct templates *templates, struct vm_source *source);
+/* The template of that name, as it is loaded; NULL: it is not. template_take keeps it. */
+struct template *templates_loaded(const struct templates *templates, const char *name);
 /* One that is there already; NULL, with *error set (not_found): there is none, or no such template. */
 struct pool *templates_find_pool(const struct templates *templates, const char *name, struct error *error);
 /* As templates_pool, with its target set; invalid: it and the other targets are more than there may be VMs.

@@ -280,10 +280,11 @@ static int check_start(const struct command *command, struct error *error)
 	if (sandbox->running >= COMMANDS_RUNNING_MAX)
 		return error_set(error, ERROR_EXHAUSTED, "%u commands run in sandbox %s: wait for some",
 			sandbox->running, sandbox->id);
-	if (sandbox->state == SANDBOX_PAUSED && !command->wakes)
+	if ((sandbox->state == SANDBOX_PAUSED || sandbox->state == SANDBOX_SUSPENDED) && !command->wakes)
 		return error_set(error, ERROR_CONFLICT,
-			"sandbox %s is paused, and the command does not wake it: resume it first",
-			sandbox->id);
+			"sandbox %s is %s, and the command does not wake it: %s it first", sandbox->id,
+			sandbox_state_name(sandbox->state),
+			sandbox->state == SANDBOX_PAUSED ? "resume" : "wake");
 	return 0;
 }
 
@@ -419,7 +420,9 @@ int command_input(struct command *command, const struct frame *frame, const char
 		loop_set_timer(command->timer, 1);
 		return 0;
 	}
-	if (command->state != COMMAND_RUNNING)
+	/* What one that comes back takes, its guest has still to say. */
+	if (command->state != COMMAND_RUNNING ||
+		(command->returns && command->session.state == SESSION_STARTING))
 		return -EAGAIN;
 	status = session_input(&command->session, frame, why);
 	if (!status && frame->type == AGENT_STDIN)

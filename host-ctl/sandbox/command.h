@@ -18,7 +18,8 @@
  * The host keeps the deadline: SESSION_HOST_GRACE_MS after it the guest is told to kill the session, and when
  * that is not over COMMAND_KILL_MS later, the sandbox fails. It also fails when its guest breaks the protocol
  * on the stream of a command, or does not answer a NEW within SESSION_START_TIMEOUT_MS: its agent cannot be
- * trusted. A paused sandbox's clocks stand.
+ * trusted. A paused sandbox's clocks stand. When its sandbox is suspended what runs goes back to WAKING, and
+ * then comes back as well, to what it has not read yet.
  */
 #ifndef HOST_CTL_COMMAND_H
 #define HOST_CTL_COMMAND_H
@@ -36,6 +37,7 @@ enum {
 	COMMAND_ID_MAX = 24, /* "cmd-" and 16 hexadecimal digits */
 	COMMAND_LAG_MAX = 256 * 1024,
 	COMMAND_KILL_MS = 2000,
+	COMMAND_SLEEP_READS = 64,  /* of what is there when its sandbox is suspended */
 	COMMAND_LOST_MS = 2500,	   /* for the vmm to end, so that its reason is known */
 	COMMAND_OUTPUT_MIN = 4096, /* of each stream, that may be asked to be held */
 };
@@ -93,19 +95,21 @@ struct command {
 	struct sandbox *sandbox;
 	char id[COMMAND_ID_MAX];
 	enum command_state state;
-	bool keep;	/* on_detach: it goes on without a reader */
-	bool wakes;	/* a paused sandbox */
-	bool overdue;	/* the host's deadline is over */
-	bool unbounded; /* output is read on, though the reader lags */
-	bool discarded; /* its output gave way to that of others */
-	bool started;	/* STARTED came */
-	bool counted;	/* among the sandbox's that run */
-	bool returns;	/* an earlier daemon had started it */
-	bool doomed;	/* to be killed as soon as it runs, or runs again */
-	bool fetches;	/* it ended under an earlier daemon, and its output is to come */
-	bool uncounted; /* it may have written more than output[] counts, to an earlier daemon */
-	bool intended;	/* its row says that it is started */
-	bool has_row;	/* or one is being written */
+	bool keep;		  /* on_detach: it goes on without a reader */
+	bool wakes;		  /* a paused or suspended sandbox */
+	bool overdue;		  /* the host's deadline is over */
+	bool unbounded;		  /* output is read on, though the reader lags */
+	bool discarded;		  /* its output gave way to that of others */
+	bool started;		  /* STARTED came */
+	bool counted;		  /* among the sandbox's that run */
+	bool returns;		  /* an earlier daemon had started it, or its sandbox was suspended since */
+	bool slept;		  /* the latter; also of an earlier daemon's */
+	bool has_terminal, tells; /* of one that slept; tells: who is attached was told that it started */
+	bool doomed;		  /* to be killed as soon as it runs, or runs again */
+	bool fetches;		  /* it ended under an earlier daemon, and its output is to come */
+	bool uncounted;		  /* it may have written more than output[] counts, to an earlier daemon */
+	bool intended;		  /* its row says that it is started */
+	bool has_row;		  /* or one is being written */
 	struct command_writing *writing; /* that somebody waits for; or NULL */
 	/* Who waits for the row of its creation, called once; or NULL. With an error (else NULL) there is no
 	 * row, and the command is the callee's to destroy. */
@@ -113,7 +117,9 @@ struct command {
 	void *creator;
 	uint64_t session_id; /* in the guest; 0: none yet */
 	struct command_token token;
-	struct run_request request; /* until it is started; of one that returns, until its guest took stdin */
+	/* Until it is started; with stdin in it to its end; of one that returns, until its guest took stdin.
+	 */
+	struct run_request request;
 	char name[RUN_NAME_MAX];
 	uint64_t timeout_ms; /* 0: none */
 	struct sandbox_watcher watcher;

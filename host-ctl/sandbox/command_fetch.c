@@ -242,6 +242,9 @@ static void changed(struct sandbox_watcher *watcher, struct sandbox *sandbox)
 	case SANDBOX_PAUSING:
 	case SANDBOX_PAUSED:
 	case SANDBOX_RESUMING:
+	case SANDBOX_SUSPENDING:
+	case SANDBOX_SUSPENDED:
+	case SANDBOX_WAKING:
 		let_go(fetch);
 		return;
 	default:
@@ -273,7 +276,7 @@ void command_fetch(struct command *command)
 {
 	struct sandbox *sandbox = command->sandbox;
 
-	if (!sandbox->fetch && sandbox->vm)
+	if (!sandbox->fetch && (sandbox->vm || sandbox->state == SANDBOX_SUSPENDED))
 		sandbox->fetch = make(sandbox);
 	command->fetches = sandbox->fetch != NULL;
 }

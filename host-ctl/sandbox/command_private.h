@@ -27,6 +27,9 @@ void command_set_phase(struct command *command, enum command_phase phase, uint64
 void command_time_is_up(struct command *command);
 /* The sandbox went into another state. */
 void command_sandbox_changed(struct command *command);
+/* Its sandbox is suspended: its guest keeps its session, and it is attached to again when that is ready. What
+ * the guest has sent is read before. Takes one in any state. */
+void command_sleep(struct command *command);
 /* A stream to the agent came, or did not. */
 void command_stream_replied(struct command *command, int status, int fd);
 

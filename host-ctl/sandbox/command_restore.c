@@ -59,6 +59,7 @@ static int come_back(struct command *command, struct error *error)
 	if (command_begin(command))
 		return error_set(error, ERROR_INTERNAL, "out of memory or fds for the command");
 	command->returns = command->intended = true;
+	command->slept = sandbox->state == SANDBOX_SUSPENDED;
 	command->doomed = !command->keep;
 	if (!sandbox->vm)
 		command_sandbox_changed(command);

@@ -16,7 +16,13 @@
 
 static bool stands_still(const struct command *command)
 {
-	return command->sandbox->state == SANDBOX_PAUSED || command->sandbox->state == SANDBOX_RESUMING;
+	static const bool still[SANDBOX_STATE_COUNT] = {[SANDBOX_PAUSED] = true,
+		[SANDBOX_RESUMING] = true,
+		[SANDBOX_SUSPENDING] = true,
+		[SANDBOX_SUSPENDED] = true,
+		[SANDBOX_WAKING] = true};
+
+	return still[command->sandbox->state];
 }
 
 /* 0 nanoseconds: there is no end to it. */
@@ -87,8 +93,9 @@ static uint64_t left_of_time(const struct command *command)
 		return 0;
 	if (!command->returns)
 		return command->timeout_ms + SESSION_HOST_GRACE_MS;
-	/* A clock that was set back gives it all of its time anew. */
-	if (since > INT64_MAX)
+	/* A clock that was set back gives it all of its time anew; so does a sleep, in which its guest's
+	 * stood. */
+	if (since > INT64_MAX || command->slept)
 		since = 0;
 	return (latest > since ? latest - since : 0) + SESSION_HOST_GRACE_MS;
 }
@@ -111,6 +118,29 @@ static void hand_over_rest(struct command *command, uint64_t taken)
 	run_request_finish(&command->request);
 }
 
+static void drained(void *context)
+{
+	struct command *command = context;
+
+	if (command->reader)
+		command->reader->events->drained(command->reader->context);
+}
+
+/* Who was attached before a sleep knows it; who came in it was told of no window. */
+static void tell_started(const struct command *command, const struct frame *frame, uint32_t window)
+{
+	const struct agent_credit credit = {.bytes = window};
+	const struct frame more = {
+		.type = AGENT_STDIN_CREDIT, .length = sizeof credit, .payload = (const uint8_t *)&credit};
+
+	if (!command->reader)
+		return;
+	if (!command->slept || !command->tells)
+		command->reader->events->frame(command->reader->context, frame);
+	else if (window)
+		command->reader->events->frame(command->reader->context, &more);
+}
+
 static void take_started(struct command *command, const struct frame *frame)
 {
 	struct agent_started started;
@@ -125,16 +155,33 @@ static void take_started(struct command *command, const struct frame *frame)
 	/* One that is being killed stays so. */
 	if (command->phase == COMMAND_STARTS)
 		command_set_phase(command, COMMAND_ENDS, left_of_time(command));
-	if (command->reader)
-		command->reader->events->frame(command->reader->context, frame);
+	tell_started(command, frame, started.stdin_credit);
+	if (command->returns)
+		drained(command);
+}
+
+/* After a sleep the guest tells again what it still holds. What it does not is lost, with what came before,
+ * for an output has one beginning. */
+static void add_output(struct command *command, const struct frame *frame)
+{
+	const size_t skip = sizeof(struct agent_output);
+	struct run_output *output = &command->output[frame->type == AGENT_STDERR];
+	uint64_t length = frame->length - skip, known;
+	struct agent_output head;
+
+	memcpy(&head, frame->payload, skip);
+	if (command->returns && head.offset > output->total) {
+		run_output_drop(output);
+		run_output_begin_at(output, head.offset);
+	}
+	known = output->total - head.offset;
+	if (known < length)
+		run_output_add(output, frame->payload + skip + known, (size_t)(length - known));
 }
 
 static void take_frame(void *context, const struct frame *frame)
 {
-	const size_t skip = sizeof(struct agent_output);
 	struct command *command = context;
-	struct run_output *output = &command->output[frame->type == AGENT_STDERR];
-	struct agent_output head;
 
 	if (frame->type == AGENT_STARTED) {
 		take_started(command, frame);
@@ -147,10 +194,7 @@ static void take_frame(void *context, const struct frame *frame)
 	}
 	if (!command->first_byte_ns)
 		command->first_byte_ns = clock_now();
-	memcpy(&head, frame->payload, skip);
-	if (command->returns && !output->total)
-		run_output_begin_at(output, head.offset);
-	run_output_add(output, frame->payload + skip, frame->length - skip);
+	add_output(command, frame);
 	if (command->reader)
 		command->reader->events->more(command->reader->context);
 }
@@ -162,14 +206,6 @@ static void settled(void *context)
 	command_tell(command);
 	if (command->reader)
 		command->reader->events->settled(command->reader->context);
-}
-
-static void drained(void *context)
-{
-	struct command *command = context;
-
-	if (command->reader)
-		command->reader->events->drained(command->reader->context);
 }
 
 static void end_timed_out(struct command *command)
@@ -199,8 +235,10 @@ static void refused(void *context, const char *text, bool started)
 
 	if (command->returns) {
 		command_fail(context, ERROR_INCOMPLETE,
-			"no result: the daemon ended, and the guest does not hold the command any more; it "
-			"may have run",
+			command->slept ? "no result: the sandbox was suspended, and the guest does not hold "
+					 "the command any more; it may have run"
+				       : "no result: the daemon ended, and the guest does not hold the "
+					 "command any more; it may have run",
 			text);
 		return;
 	}
@@ -292,7 +330,7 @@ static void begin(struct command *command, int fd)
 		loop_add_fd(sandbox->all->config.loop, fd, EPOLLIN | EPOLLRDHUP, stream_ready, command);
 	if (command->source && command->returns)
 		status = session_init_return(&command->session, command->session_id,
-			command->request.has_terminal, &events, command);
+			command->request.has_terminal || command->has_terminal, &events, command);
 	else if (command->source)
 		status = session_init(
 			&command->session, &command->request, command->session_id, &events, command);
@@ -303,7 +341,8 @@ static void begin(struct command *command, int fd)
 	command->state = COMMAND_RUNNING;
 	command->doomed = command->doomed || command->phase == COMMAND_IS_KILLED;
 	command->running_ns = clock_now();
-	if (!command->returns)
+	/* What is on its way when the sandbox is suspended is handed over again. */
+	if (!command->returns && (!command->request.has_input || command->request.input_streams))
 		run_request_finish(&command->request);
 	command_set_phase(command, COMMAND_STARTS, SESSION_START_TIMEOUT_MS);
 	session_start(&command->session, fd, command->source);
@@ -430,7 +469,49 @@ static void end_asleep(struct command *command)
 	const struct error *error = &command->sandbox->error;
 
 	command_fail(command, error->kind ? error->kind : ERROR_CONFLICT,
-		error->kind ? error->message : "the sandbox could not be resumed", error->cause);
+		error->kind				    ? error->message
+		: command->sandbox->state == SANDBOX_PAUSED ? "the sandbox could not be resumed"
+							    : "the sandbox was suspended",
+		error->cause);
+}
+
+static void read_all(struct command *command)
+{
+	bool unbounded = command->unbounded;
+	uint64_t before;
+	int reads = 0;
+
+	command->unbounded = true;
+	session_continue(&command->session);
+	do {
+		before = command->session.output[0] + command->session.output[1];
+		if (command->state == COMMAND_RUNNING)
+			session_read(&command->session);
+	} while (command->state == COMMAND_RUNNING && ++reads < COMMAND_SLEEP_READS &&
+		 command->session.output[0] + command->session.output[1] != before);
+	command->unbounded = unbounded;
+}
+
+void command_sleep(struct command *command)
+{
+	if (command->state == COMMAND_RUNNING)
+		read_all(command);
+	if (command->state == COMMAND_CONNECTING) {
+		if (command->sandbox->vm)
+			vm_forget(command->sandbox->vm, &command->stream);
+		command->state = COMMAND_WAKING;
+	}
+	if (command->state != COMMAND_RUNNING)
+		return;
+	command->doomed = command->doomed || command->phase == COMMAND_DIES;
+	command->has_terminal = command->session.has_terminal;
+	command->tells = command->started;
+	loop_remove(command->source);
+	command->source = NULL;
+	fd_close(&command->fd);
+	session_finish(&command->session);
+	command->state = COMMAND_WAKING;
+	command->returns = command->slept = true;
 }
 
 void command_sandbox_changed(struct command *command)
@@ -442,7 +523,11 @@ void command_sandbox_changed(struct command *command)
 		else
 			go_on_clock(command);
 		return;
+	case SANDBOX_SUSPENDING:
+		stop_clock(command);
+		return;
 	case SANDBOX_PAUSED:
+	case SANDBOX_SUSPENDED:
 		if (command->state == COMMAND_WAKING && !command->returns)
 			end_asleep(command);
 		else

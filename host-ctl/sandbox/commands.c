@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "host-ctl/sandbox/commands.h"
+#include "host-ctl/sandbox/command_private.h"
 #include "host-ctl/sandbox/sandboxes_private.h"
 #include "host-ctl/support/clock.h"
 
@@ -152,6 +153,20 @@ void commands_note_ended(struct command *command)
 		oldest->discarded = true;
 		run_output_drop(&oldest->output[0]);
 		run_output_drop(&oldest->output[1]);
+	}
+}
+
+void commands_sleep(struct sandbox *sandbox)
+{
+	struct command *command = sandbox->commands;
+
+	/* Whoever is told of one that ends by it may remove others. */
+	while (command) {
+		bool goes = command->state == COMMAND_RUNNING || command->state == COMMAND_CONNECTING;
+
+		if (goes)
+			command_sleep(command);
+		command = goes ? sandbox->commands : command->next;
 	}
 }
 

@@ -34,6 +34,9 @@ void commands_remove(struct command *command);
 void commands_trim(struct command *command);
 /* One has ended: its output is counted. */
 void commands_note_ended(struct command *command);
+/* The sandbox is suspended, and its VM about to end: what runs, or is about to, is as command_sleep leaves
+ * it. */
+void commands_sleep(struct sandbox *sandbox);
 void commands_destroy(struct sandbox *sandbox);
 
 #endif

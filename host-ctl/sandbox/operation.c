@@ -8,16 +8,22 @@
 #include <string.h>
 #include <sys/random.h>
 
+#define IN(state) (1u << (state))
+
 static const struct {
 	const char *name;
-	enum sandbox_state passing, goal;
+	unsigned int passing; /* one of these states */
+	enum sandbox_state goal;
 } kinds[OPERATION_KIND_COUNT] = {
-	[OPERATION_CREATE] = {"create", SANDBOX_CREATING, SANDBOX_READY},
-	[OPERATION_PAUSE] = {"pause", SANDBOX_PAUSING, SANDBOX_PAUSED},
-	[OPERATION_RESUME] = {"resume", SANDBOX_RESUMING, SANDBOX_READY},
-	[OPERATION_STOP] = {"stop", SANDBOX_STOPPING, SANDBOX_STOPPED},
-	[OPERATION_START] = {"start", SANDBOX_STARTING, SANDBOX_READY},
-	[OPERATION_DELETE] = {"delete", SANDBOX_DELETING, SANDBOX_GONE},
+	[OPERATION_CREATE] = {"create", IN(SANDBOX_CREATING), SANDBOX_READY},
+	[OPERATION_PAUSE] = {"pause", IN(SANDBOX_PAUSING), SANDBOX_PAUSED},
+	[OPERATION_RESUME] = {"resume", IN(SANDBOX_RESUMING), SANDBOX_READY},
+	[OPERATION_SUSPEND] = {"suspend", IN(SANDBOX_SUSPENDING), SANDBOX_SUSPENDED},
+	[OPERATION_WAKE] = {"wake", IN(SANDBOX_RESUMING) | IN(SANDBOX_WAKING) | IN(SANDBOX_STARTING),
+		SANDBOX_READY},
+	[OPERATION_STOP] = {"stop", IN(SANDBOX_STOPPING), SANDBOX_STOPPED},
+	[OPERATION_START] = {"start", IN(SANDBOX_STARTING), SANDBOX_READY},
+	[OPERATION_DELETE] = {"delete", IN(SANDBOX_DELETING), SANDBOX_GONE},
 };
 
 static const char *const states[] = {
@@ -74,7 +80,7 @@ static void look(struct operation *operation)
 {
 	const struct sandbox *sandbox = operation->sandbox;
 
-	if (sandbox->state == kinds[operation->kind].passing)
+	if (IN(sandbox->state) & kinds[operation->kind].passing)
 		return;
 	operation->state = OPERATION_DONE;
 	if (sandbox->state != kinds[operation->kind].goal) {

@@ -7,6 +7,7 @@
 #include "host-ctl/sandbox/commands.h"
 #include "host-ctl/sandbox/sandbox_private.h"
 #include "host-ctl/sandbox/sandbox_record.h"
+#include "host-ctl/sandbox/sandbox_saved.h"
 #include "host-ctl/sandbox/sandboxes_private.h"
 #include "host-ctl/support/clock.h"
 #include "host-ctl/vm/standby.h"
@@ -17,55 +18,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
-
-/* --- what its clocks do --- */
-
-static bool may_be_idle(const struct sandbox *sandbox)
-{
-	return sandbox->state == SANDBOX_READY ||
-	       (sandbox->state == SANDBOX_PAUSED && sandbox->spec.idle_action == SANDBOX_IDLE_KILL);
-}
-
-/* Idleness is counted from now on, or not at all. */
-static void look_idle(struct sandbox *sandbox)
-{
-	bool idle = !sandbox->users && may_be_idle(sandbox);
-
-	sandbox_set_clock(sandbox, SANDBOX_CLOCK_IDLE, idle ? sandbox->spec.idle_after_ms : 0);
-}
-
-static void be_idle(struct sandbox *sandbox)
-{
-	bool kill = sandbox->spec.idle_action == SANDBOX_IDLE_KILL;
-	struct error error;
-
-	sandbox_ask(sandbox, kill ? SANDBOX_DELETE : SANDBOX_PAUSE, "it was idle for idle.after_ms", &error);
-}
-
-void sandbox_time_is_up(struct sandbox *sandbox, enum sandbox_clock clock)
-{
-	struct error error;
-
-	switch (clock) {
-	case SANDBOX_CLOCK_TTL:
-		sandbox_ask(sandbox, SANDBOX_DELETE, "its ttl_ms is over", &error);
-		return;
-	case SANDBOX_CLOCK_IDLE:
-		be_idle(sandbox);
-		return;
-	case SANDBOX_CLOCK_PATIENCE:
-		if (sandbox->state == SANDBOX_STOPPING)
-			vm_end(sandbox->vm, "its guest did not shut down in time");
-		else
-			sandbox_fail(sandbox, "the vmm did not answer in time");
-		return;
-	default:
-		if (sandbox->users)
-			sandbox_set_clock(sandbox, SANDBOX_CLOCK_KEEP, sandbox->all->config.keep_ms);
-		else
-			sandboxes_forget(sandbox);
-	}
-}
 
 /* --- who watches --- */
 
@@ -103,14 +55,14 @@ static void notify(struct sandbox *sandbox)
 static void settle_clocks(struct sandbox *sandbox)
 {
 	enum sandbox_state state = sandbox->state;
-	bool asked = state == SANDBOX_PAUSING || state == SANDBOX_RESUMING;
+	bool asked = state == SANDBOX_PAUSING || state == SANDBOX_RESUMING || state == SANDBOX_SUSPENDING;
 
 	sandbox_set_clock(sandbox, SANDBOX_CLOCK_PATIENCE, asked ? SANDBOX_PATIENCE_MS : 0);
 	if (state == SANDBOX_DELETING || state == SANDBOX_GONE)
 		sandbox_set_clock(sandbox, SANDBOX_CLOCK_TTL, 0);
 	if (state == SANDBOX_GONE)
 		sandbox_set_clock(sandbox, SANDBOX_CLOCK_KEEP, sandbox->all->config.keep_ms);
-	look_idle(sandbox);
+	sandbox_look_idle(sandbox);
 }
 
 void sandbox_move(struct sandbox *sandbox, enum sandbox_state next, const char *reason)
@@ -124,6 +76,8 @@ void sandbox_move(struct sandbox *sandbox, enum sandbox_state next, const char *
 	if (before == SANDBOX_STOPPED || (before == SANDBOX_STOPPING && next != SANDBOX_STOPPED))
 		sandbox->reason[0] = '\0';
 	sandbox->state = next;
+	if (before == SANDBOX_SUSPENDING)
+		sandbox_suspension_leave(sandbox);
 	if (reason && !sandbox->reason[0])
 		snprintf(sandbox->reason, sizeof sandbox->reason, "%s", reason);
 	log_info("sandbox %s: %s%s%s", sandbox->id, sandbox_state_name(next), reason ? ": " : "",
@@ -162,13 +116,14 @@ static void vm_ended(void *context)
 	if (sandbox->state == SANDBOX_STARTING) {
 		error_set(&sandbox->error, ERROR_GUEST_LOST, "%s", reason);
 		sandbox_move(sandbox, SANDBOX_STOPPING, reason);
-	} else if (can_fail(sandbox)) {
+	} else if (can_fail(sandbox) && !sandbox_needs_no_vm(sandbox)) {
+		if (sandbox->state == SANDBOX_SUSPENDING || sandbox->state == SANDBOX_WAKING)
+			error_set(&sandbox->error, ERROR_GUEST_LOST, "%s", reason);
 		sandbox_lose(sandbox, reason);
 	}
 }
 
-/* What is left of one is still named in the receipt. */
-static void forget_vm(struct sandbox *sandbox)
+void sandbox_forget_vm(struct sandbox *sandbox)
 {
 	if (sandbox->verified)
 		sandbox->vm_id[0] = '\0';
@@ -183,8 +138,10 @@ static void vm_gone(void *context)
 	sandbox->verified = vm_left_nothing(sandbox->vm_config, sandbox->vm_id);
 	if (sandbox->state == SANDBOX_DELETING) {
 		sandbox_settle_deleted(sandbox);
+	} else if (sandbox->state == SANDBOX_SUSPENDING) {
+		sandbox_suspend_gone(sandbox);
 	} else if (sandbox->state == SANDBOX_STOPPING) {
-		forget_vm(sandbox);
+		sandbox_forget_vm(sandbox);
 		if (sandbox->discards)
 			sandbox_discard_files(sandbox);
 		sandbox_move(sandbox, SANDBOX_STOPPED, NULL);
@@ -194,9 +151,8 @@ static void vm_gone(void *context)
 static const struct vm_owner_events owner_events = {
 	.ended = vm_ended, .gone = vm_gone, .stands = sandbox_stands, .identified = sandbox_identified};
 
-static void know_vm(struct sandbox *sandbox, struct vm *vm)
+void sandbox_know_vm(struct sandbox *sandbox, const struct vm *vm)
 {
-	sandbox->vm = vm;
 	sandbox->vm_config = vm->config;
 	sandbox->pid = vm->pid;
 	sandbox->slot = vm->slot;
@@ -248,6 +204,12 @@ void sandbox_recorded(struct sandbox *sandbox, const struct error *error)
 	case SANDBOX_STOPPING:
 		sandbox_stop_recorded(sandbox, error);
 		return;
+	case SANDBOX_SUSPENDING:
+		sandbox_suspend_recorded(sandbox, error);
+		return;
+	case SANDBOX_WAKING:
+		sandbox_wake_recorded(sandbox, error);
+		return;
 	case SANDBOX_CREATING:
 	case SANDBOX_STARTING:
 		life_recorded(sandbox, error);
@@ -262,12 +224,29 @@ void sandbox_recorded(struct sandbox *sandbox, const struct error *error)
 	}
 }
 
+/* Its VM is there: what is kept of it now. */
+static void begin_life(struct sandbox *sandbox)
+{
+	if (sandbox->state == SANDBOX_WAKING) {
+		if (sandbox_woken(sandbox))
+			give_up(sandbox, sandbox->error.message);
+		return;
+	}
+	json_decref(sandbox->made);
+	sandbox->made = sandbox_saved_describe(sandbox->vm);
+	if (sandbox_keep_files(sandbox))
+		end_unborn(sandbox, sandbox->error.message);
+	else if (sandbox_record(sandbox, &sandbox->error))
+		give_up(sandbox, sandbox->error.message);
+}
+
 void sandbox_own(struct sandbox *sandbox, struct vm *vm)
 {
 	struct pool *pool = sandbox->pool;
 	int status;
 
-	know_vm(sandbox, vm);
+	sandbox->vm = vm;
+	sandbox_know_vm(sandbox, vm);
 	sandbox->seen = true;
 	vm_own(vm, &owner_events, sandbox, &sandbox->stream);
 	sandbox->pool = NULL;
@@ -277,10 +256,7 @@ void sandbox_own(struct sandbox *sandbox, struct vm *vm)
 			 ? vm_limit(vm, &sandbox->spec.memory_max, &sandbox->spec.cpu_max)
 			 : 0;
 	if (!status) {
-		if (sandbox_keep_files(sandbox))
-			end_unborn(sandbox, sandbox->error.message);
-		else if (sandbox_record(sandbox, &sandbox->error))
-			give_up(sandbox, sandbox->error.message);
+		begin_life(sandbox);
 		return;
 	}
 	error_set(&sandbox->error, ERROR_INTERNAL, "the limits of sandbox %s could not be set: %s",
@@ -293,10 +269,19 @@ static void granted(struct pool_claim *claim, struct vm *vm)
 	sandbox_own(sandbox_of_claim(claim), vm);
 }
 
+static void held(struct pool_claim *claim, struct vm *vm)
+{
+	sandbox_wake_held(sandbox_of_claim(claim), vm);
+}
+
 static void refused(struct pool_claim *claim, const struct error *error)
 {
 	struct sandbox *sandbox = sandbox_of_claim(claim);
 
+	if (sandbox->state == SANDBOX_WAKING) {
+		sandbox_wake_refused(sandbox, error);
+		return;
+	}
 	sandbox->error = *error;
 	sandbox->pool = NULL;
 	sandbox->verified = true;
@@ -346,16 +331,21 @@ static void paused_or_resumed(struct vm_request *request, int status, int fd)
 		sandbox_move(sandbox, goal, NULL);
 }
 
+int sandbox_refuse_request(const struct sandbox *sandbox, int status, struct error *error)
+{
+	if (status == -EAGAIN)
+		return error_set(error, ERROR_EXHAUSTED, "the vmm of sandbox %s has %d requests to answer",
+			sandbox->id, VM_ASKED_MAX);
+	return error_set(error, ERROR_GUEST_LOST, "the VM of sandbox %s is ending", sandbox->id);
+}
+
 static int ask_vm(struct sandbox *sandbox, enum sandbox_state next, struct error *error)
 {
 	int status = next == SANDBOX_PAUSING ? vm_ask_pause(sandbox->vm, &sandbox->request)
 					     : vm_ask_resume(sandbox->vm, &sandbox->request);
 
-	if (status == -EAGAIN)
-		return error_set(error, ERROR_EXHAUSTED, "the vmm of sandbox %s has %d requests to answer",
-			sandbox->id, VM_ASKED_MAX);
 	if (status)
-		return error_set(error, ERROR_GUEST_LOST, "the VM of sandbox %s is ending", sandbox->id);
+		return sandbox_refuse_request(sandbox, status, error);
 	sandbox_move(sandbox, next, NULL);
 	return 0;
 }
@@ -372,12 +362,16 @@ int sandbox_ask(struct sandbox *sandbox, enum sandbox_verb verb, const char *rea
 
 	if (sandbox_check(sandbox, verb, &next, error))
 		return -1;
-	look_idle(sandbox);
+	sandbox_look_idle(sandbox);
 	if (next == sandbox->state)
 		return 0;
 	sandbox->error.kind = ERROR_NONE;
 	if (next == SANDBOX_STARTING)
 		return sandbox_start(sandbox, error);
+	if (next == SANDBOX_SUSPENDING)
+		return sandbox_suspend(sandbox, error);
+	if (next == SANDBOX_WAKING)
+		return sandbox_wake(sandbox, error);
 	if (next == SANDBOX_STOPPING)
 		sandbox_stop(sandbox, reason);
 	else if (next == SANDBOX_DELETING)
@@ -400,13 +394,13 @@ void sandbox_fail(struct sandbox *sandbox, const char *reason)
 void sandbox_hold(struct sandbox *sandbox)
 {
 	sandbox->users++;
-	look_idle(sandbox);
+	sandbox_look_idle(sandbox);
 }
 
 void sandbox_release(struct sandbox *sandbox)
 {
 	sandbox->users--;
-	look_idle(sandbox);
+	sandbox_look_idle(sandbox);
 }
 
 /* --- birth and end --- */
@@ -430,6 +424,7 @@ static struct sandbox *make(struct sandboxes *all, uid_t uid)
 	sandbox->created_ns = clock_now();
 	sandbox->claim.granted = granted;
 	sandbox->claim.refused = refused;
+	sandbox->claim.held = held;
 	sandbox->request.replied = paused_or_resumed;
 	sandbox->knock.replied = sandbox_knocked;
 	return sandbox;
@@ -438,12 +433,15 @@ static struct sandbox *make(struct sandboxes *all, uid_t uid)
 void sandbox_destroy(struct sandbox *sandbox)
 {
 	sandbox_record_forget(sandbox);
+	sandbox_suspension_forget(sandbox);
+	sandbox_removal_forget(sandbox);
 	if (sandbox->pool)
 		pool_cancel(sandbox->pool, &sandbox->claim);
 	command_fetch_end(sandbox);
 	commands_destroy(sandbox);
 	fd_close(&sandbox->stream);
 	sandbox_spec_finish(&sandbox->spec);
+	json_decref(sandbox->made);
 	free(sandbox);
 }
 
@@ -481,6 +479,7 @@ static int restore_spec(struct sandbox *sandbox, const char *text, struct error 
 
 	if (json_is_integer(created))
 		sandbox->created_ns = (uint64_t)json_integer_value(created);
+	sandbox->made = json_incref(json_object_get(body, SANDBOX_RECORD_MADE));
 	json_decref(body);
 	return status;
 }
@@ -511,6 +510,8 @@ static void restore_without_vm(struct sandbox *sandbox, const struct journal_san
 	const bool lived = row->state == JOURNAL_SANDBOX_LIVES;
 
 	sandbox->verified = true;
+	if (sandbox_restore_suspended(sandbox, row->state))
+		return;
 	if (row->state == JOURNAL_SANDBOX_STOPPED || (lived && sandbox->has_files)) {
 		sandbox->state = lived ? SANDBOX_READY : SANDBOX_STOPPING;
 		sandbox->vm_id[0] = '\0';
@@ -543,7 +544,8 @@ int sandbox_restore(
 	if (!row->this_boot)
 		sandbox->created_ns = created_before_boot(row->created_ms);
 	sandbox->recorded = true;
-	sandbox->has_files = sandbox_files_are_there(all->config.state_directory, sandbox->id);
+	sandbox->has_folder = sandbox_files_are_there(all->config.state_directory, sandbox->id);
+	sandbox->has_files = sandbox_saved_has_disk(all->config.state_directory, sandbox->id);
 	/* Its guest may still hold sessions of the earlier daemon, all of lower ids. */
 	sandbox->last_session = clock_now();
 	sandboxes_add(sandbox);
@@ -552,7 +554,10 @@ int sandbox_restore(
 		restore_without_vm(sandbox, row);
 		return 0;
 	}
-	know_vm(sandbox, vm);
+	sandbox->vm = vm;
+	sandbox_know_vm(sandbox, vm);
+	sandbox_forget_saved(sandbox);
+	vm_know_memory(vm, sandbox_saved_memory_bytes(sandbox->made));
 	sandbox->start_ticks = row->start_ticks;
 	vm_set_owner(vm, &owner_events, sandbox);
 	sandbox->state = SANDBOX_RESUMING;

@@ -25,6 +25,7 @@
 enum {
 	SANDBOX_ID_MAX = 24, /* "sb-" and 16 hexadecimal digits */
 	SANDBOX_PATIENCE_MS = 10 * 1000,
+	SANDBOX_SAVE_MS = 10 * 60 * 1000, /* for its vmm to write all of its memory */
 	SANDBOX_RETURN_MS = 60 * 1000, /* for the agent of one that was taken back, which runs, to be there */
 	SANDBOX_GRACE_MS = 2000,       /* of a stop, for its processes between TERM and KILL */
 	/* Ids of its sessions are above: those below are of rehearsals, and of a template's preparation. */
@@ -36,6 +37,8 @@ struct command_fetch;
 struct journal_sandbox;
 struct sandbox;
 struct sandboxes;
+struct sandbox_removal;
+struct sandbox_suspension;
 struct sandbox_writing;
 
 /* Told of each change of a sandbox's state, from within it; in its owner's memory until sandbox_unwatch. */
@@ -74,7 +77,8 @@ struct sandbox {
 	pid_t pid;
 	bool warm;		      /* a VM was there at once */
 	bool verified;		      /* nothing is left of its VM, and of its files */
-	bool has_files;		      /* it has a folder (sandbox_files.h) */
+	bool has_files;		      /* those of its guest are on a disk, in its folder (sandbox_files.h) */
+	bool has_folder;	      /* it has one for what was saved of it (sandbox_saved.h) */
 	bool discards;		      /* of one that is stopping: these go */
 	bool lost;		      /* of one that is stopping, or stopped: its VM ended otherwise */
 	struct sandbox_files removed; /* of one that is gone */
@@ -88,7 +92,11 @@ struct sandbox {
 	bool failed_by_host;			 /* FAILED, or lost, by sandbox_fail */
 	struct command *commands, *last_command; /* the oldest first (commands.h) */
 	unsigned int command_count, running;
-	uint64_t last_session; /* the id of the last one in its guest */
+	uint64_t last_session;		       /* the id of the last one in its guest */
+	struct sandbox_suspension *suspension; /* under way; or NULL */
+	struct sandbox_removal *removal;       /* of what was saved, that READY waits for; or NULL */
+	bool runs;			       /* of one that wakes: its guest was let run */
+	json_t *made; /* what its VM is made of (sandbox_saved.h); NULL: an older daemon has not noted it */
 	struct command_fetch
 		*fetch; /* of output of an earlier daemon's commands; NULL: there is none to come */
 	/* What its row has (sandbox_record.h). */

@@ -3,6 +3,7 @@
  * The clocks of all sandboxes on one timer, so that one that is kept costs no fd. The timer fires at the
  * earliest of them or before, for a clock that is put off leaves it as it is; then the next is looked for.
  */
+#include "common/log.h"
 #include "host-ctl/sandbox/sandbox_private.h"
 #include "host-ctl/sandbox/sandboxes_private.h"
 #include "host-ctl/support/clock.h"
@@ -71,4 +72,55 @@ int sandbox_clocks_init(struct sandboxes *all)
 void sandbox_clocks_finish(struct sandboxes *all)
 {
 	loop_remove(all->timer);
+}
+
+/* --- what its clocks do --- */
+
+static bool may_be_idle(const struct sandbox *sandbox)
+{
+	return sandbox->state == SANDBOX_READY ||
+	       (sandbox->state == SANDBOX_PAUSED && sandbox->spec.idle_action != SANDBOX_IDLE_PAUSE);
+}
+
+void sandbox_look_idle(struct sandbox *sandbox)
+{
+	bool idle = !sandbox->users && may_be_idle(sandbox);
+
+	sandbox_set_clock(sandbox, SANDBOX_CLOCK_IDLE, idle ? sandbox->spec.idle_after_ms : 0);
+}
+
+static void be_idle(struct sandbox *sandbox)
+{
+	static const enum sandbox_verb verbs[] = {[SANDBOX_IDLE_KILL] = SANDBOX_DELETE,
+		[SANDBOX_IDLE_PAUSE] = SANDBOX_PAUSE,
+		[SANDBOX_IDLE_SUSPEND] = SANDBOX_SUSPEND};
+	struct error error;
+
+	if (sandbox_ask(sandbox, verbs[sandbox->spec.idle_action], "it was idle for idle.after_ms", &error))
+		log_warn("sandbox %s is idle: %s", sandbox->id, error.message);
+}
+
+void sandbox_time_is_up(struct sandbox *sandbox, enum sandbox_clock clock)
+{
+	struct error error;
+
+	switch (clock) {
+	case SANDBOX_CLOCK_TTL:
+		sandbox_ask(sandbox, SANDBOX_DELETE, "its ttl_ms is over", &error);
+		return;
+	case SANDBOX_CLOCK_IDLE:
+		be_idle(sandbox);
+		return;
+	case SANDBOX_CLOCK_PATIENCE:
+		if (sandbox->state == SANDBOX_STOPPING)
+			vm_end(sandbox->vm, "its guest did not shut down in time");
+		else
+			sandbox_fail(sandbox, "the vmm did not answer in time");
+		return;
+	default:
+		if (sandbox->users)
+			sandbox_set_clock(sandbox, SANDBOX_CLOCK_KEEP, sandbox->all->config.keep_ms);
+		else
+			sandboxes_forget(sandbox);
+	}
 }

@@ -10,6 +10,9 @@ void sandbox_settle_deleted(struct sandbox *sandbox)
 {
 	char reason[VM_CAUSE_MAX];
 
+	/* It is told when that is over. */
+	if (sandbox_suspension_works(sandbox))
+		return;
 	sandbox_remove_files(sandbox);
 	if (!sandbox->unnoted) {
 		sandbox_move(sandbox, SANDBOX_GONE, NULL);

@@ -280,7 +280,7 @@ void sandbox_files_sweep(
 
 void sandbox_files_put_aside(const char *state_directory)
 {
-	char path[PATH_MAX], aside[PATH_MAX + 32], when[32];
+	char path[PATH_MAX], aside[PATH_MAX + 64], when[32];
 	const time_t now = time(NULL);
 	struct tm parts;
 

@@ -31,9 +31,9 @@ void sandbox_remove_files(struct sandbox *sandbox)
 {
 	const char *folder = sandbox->all->config.state_directory;
 
-	if (!sandbox->has_files)
+	if (!sandbox->has_files && !sandbox->has_folder)
 		return;
-	sandbox->has_files = false;
+	sandbox->has_files = sandbox->has_folder = false;
 	if (sandbox_files_remove(folder, sandbox->id, &sandbox->removed) ||
 		sandbox_files_are_there(folder, sandbox->id))
 		sandbox->verified = false;
@@ -91,6 +91,15 @@ void sandbox_lose(struct sandbox *sandbox, const char *reason)
 	sandbox->discards = false;
 	sandbox->lost = sandbox->has_files && sandbox_state_may_go(sandbox->state, SANDBOX_STOPPING);
 	sandbox_move(sandbox, sandbox->lost ? SANDBOX_STOPPING : SANDBOX_FAILED, reason);
+}
+
+void sandbox_lose_ended(struct sandbox *sandbox, const char *reason)
+{
+	sandbox_lose(sandbox, reason);
+	if (sandbox->vm || sandbox->state != SANDBOX_STOPPING)
+		return;
+	sandbox_forget_vm(sandbox);
+	sandbox_move(sandbox, SANDBOX_STOPPED, NULL);
 }
 
 /* --- start --- */

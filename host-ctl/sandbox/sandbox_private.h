@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Between sandbox.c, sandbox_clocks.c, sandbox_delete.c, sandbox_power.c and sandbox_return.c. */
+/* Between sandbox.c, sandbox_clocks.c, sandbox_delete.c, sandbox_power.c, sandbox_return.c,
+ * sandbox_suspend.c and sandbox_wake.c. */
 #ifndef HOST_CTL_SANDBOX_PRIVATE_H
 #define HOST_CTL_SANDBOX_PRIVATE_H
 
@@ -11,16 +12,23 @@ void sandbox_move(struct sandbox *sandbox, enum sandbox_state next, const char *
 /* Claims a VM of that template: 0 with *vm, which sandbox_own is for, or NULL: it comes later; or -1 with
  * *error set, as of templates_pool and pool_claim_vm. */
 int sandbox_claim(struct sandbox *sandbox, const char *template, struct vm **vm, struct error *error);
-/* Of one that is CREATING or STARTING: this is its VM. */
+/* What its row has of a VM. */
+void sandbox_know_vm(struct sandbox *sandbox, const struct vm *vm);
+/* Of a VM that is gone. What is left of one is still named in the receipt. */
+void sandbox_forget_vm(struct sandbox *sandbox);
+/* -1 with *error set, for a vm_ask_* that returned that status. */
+int sandbox_refuse_request(const struct sandbox *sandbox, int status, struct error *error);
+/* Of one that is CREATING, STARTING or WAKING: this is its VM. */
 void sandbox_own(struct sandbox *sandbox, struct vm *vm);
-
-/* One of its clocks has come. It may be gone after the call. */
-void sandbox_time_is_up(struct sandbox *sandbox, enum sandbox_clock clock);
 
 /* --- sandbox_clocks.c --- */
 
 /* From now on; 0 milliseconds: never. */
 void sandbox_set_clock(struct sandbox *sandbox, enum sandbox_clock clock, uint64_t milliseconds);
+/* Idleness is counted from now on, or not at all. */
+void sandbox_look_idle(struct sandbox *sandbox);
+/* One of its clocks has come. It may be gone after the call. */
+void sandbox_time_is_up(struct sandbox *sandbox, enum sandbox_clock clock);
 
 /* --- sandbox_delete.c --- */
 
@@ -41,6 +49,8 @@ int sandbox_keep_files(struct sandbox *sandbox);
 void sandbox_remove_files(struct sandbox *sandbox);
 /* Its VM has ended, by itself or by us: to FAILED or, with files, by STOPPING to STOPPED. */
 void sandbox_lose(struct sandbox *sandbox, const char *reason);
+/* The same, of one whose VM may be gone by now. */
+void sandbox_lose_ended(struct sandbox *sandbox, const char *reason);
 
 /* READY, PAUSED or STARTING, with its VM, to STOPPING; STOPPED when nothing is left of that. Before the VM is
  * told, the journal knows. */
@@ -50,6 +60,41 @@ void sandbox_stop(struct sandbox *sandbox, const char *reason);
 void sandbox_stop_recorded(struct sandbox *sandbox, const struct error *error);
 /* STOPPED to STARTING. 0, or -1 with *error set, as of sandbox_claim: it stays as it is. */
 int sandbox_start(struct sandbox *sandbox, struct error *error);
+
+/* --- sandbox_suspend.c --- */
+
+/* READY or PAUSED to SUSPENDING. 0, or -1 with *error set: it stays as it is. */
+int sandbox_suspend(struct sandbox *sandbox, struct error *error);
+/* Of one that is SUSPENDING: the journal knows, or, with an error (else NULL), does not. */
+void sandbox_suspend_recorded(struct sandbox *sandbox, const struct error *error);
+/* It is SUSPENDING, and all of its guest is written: the end of its VM is no loss. */
+bool sandbox_needs_no_vm(const struct sandbox *sandbox);
+/* Of one that is SUSPENDING: nothing is left of its VM. */
+void sandbox_suspend_gone(struct sandbox *sandbox);
+/* It is SUSPENDING no more, or is gone. A worker that has its files comes to its end, then
+ * sandbox_settle_deleted is called if that waits for it. */
+void sandbox_suspension_leave(struct sandbox *sandbox);
+void sandbox_suspension_forget(struct sandbox *sandbox);
+/* A worker has its files. */
+bool sandbox_suspension_works(const struct sandbox *sandbox);
+
+/* --- sandbox_wake.c --- */
+
+/* SUSPENDED to WAKING. 0, or -1 with *error set: it stays as it is. */
+int sandbox_wake(struct sandbox *sandbox, struct error *error);
+/* Of one that is WAKING: this will be its VM; its row says so, or, with an error (else NULL), does not; no VM
+ * came of it. */
+void sandbox_wake_held(struct sandbox *sandbox, struct vm *vm);
+void sandbox_wake_recorded(struct sandbox *sandbox, const struct error *error);
+void sandbox_wake_refused(struct sandbox *sandbox, const struct error *error);
+/* It has its VM: to READY, when it cannot be restored once more. 0, or -1 with sandbox->error set. */
+int sandbox_woken(struct sandbox *sandbox);
+void sandbox_removal_forget(struct sandbox *sandbox);
+/* One of an earlier daemon that has no VM, by the state of its row (enum journal_sandbox_state): true: it is
+ * SUSPENDED now. What is there of another is not good. */
+bool sandbox_restore_suspended(struct sandbox *sandbox, int state);
+/* It has a VM: what was saved of it before is not good. */
+void sandbox_forget_saved(struct sandbox *sandbox);
 
 /* --- sandbox_return.c --- */
 

@@ -149,6 +149,8 @@ static char *dump_spec(const struct sandbox *sandbox)
 			json_object_del(object, key);
 	}
 	json_object_set_new(object, SANDBOX_RECORD_CREATED, json_integer((json_int_t)sandbox->created_ns));
+	if (sandbox->made)
+		json_object_set(object, SANDBOX_RECORD_MADE, sandbox->made);
 	text = object ? json_dumps(object, JSON_COMPACT) : NULL;
 	json_decref(object);
 	return text;
@@ -248,6 +250,20 @@ void sandbox_record_state(struct sandbox *sandbox)
 		write_row(sandbox, JOURNAL_SANDBOX_STOPPED, false, true);
 	else if (sandbox->state == SANDBOX_GONE)
 		sandbox_record_remove(sandbox);
+}
+
+int sandbox_record_suspended(struct sandbox *sandbox, struct error *error)
+{
+	bool waits = sandbox->state == SANDBOX_SUSPENDING;
+
+	if (!sandbox->all->config.journal) {
+		*error = *sandbox->all->config.journal_error;
+		return -1;
+	}
+	write_row(sandbox, JOURNAL_SANDBOX_SUSPENDED, false, waits);
+	if (!waits || sandbox->writing)
+		return 0;
+	return error_set(error, ERROR_INTERNAL, "out of memory for the sandbox");
 }
 
 void sandbox_record_remove(struct sandbox *sandbox)

@@ -14,8 +14,9 @@
 
 enum { SANDBOX_RECORD_AGAIN_MIN_MS = 1000, SANDBOX_RECORD_AGAIN_MAX_MS = 60 * 1000 };
 
-/* Of the specification in a row, besides what was asked for: created_ns. One of an older daemon has none. */
+/* Of the specification in a row, besides what was asked for. One of an older daemon has none. */
 #define SANDBOX_RECORD_CREATED "created_ns"
+#define SANDBOX_RECORD_MADE "made" /* as of sandbox_saved_describe */
 
 /*
  * Writes that it lives. 0: sandbox_recorded will be called, unless sandbox_record_forget is before; or -1
@@ -31,6 +32,9 @@ void sandbox_record_forget(struct sandbox *sandbox);
  * sandbox_recorded will be called if sandbox->writing is set then: of DELETING with an error each time that
  * it could not be written, and at last without one. */
 void sandbox_record_state(struct sandbox *sandbox);
+/* That it is suspended. 0: sandbox_recorded will be called if it is SUSPENDING; or -1 with *error set: there
+ * is no journal, or no memory. */
+int sandbox_record_suspended(struct sandbox *sandbox, struct error *error);
 /* It is forgotten, and so is its row. */
 void sandbox_record_remove(struct sandbox *sandbox);
 

@@ -11,7 +11,8 @@ const char *const sandbox_spec_fields[] = {
 	"name", "template", "metadata", "env", "ttl_ms", "idle", "memory_max", "cpu_max", "pids_max", NULL};
 
 static const char *const idle_fields[] = {"after_ms", "action", NULL};
-static const char *const idle_names[] = {[SANDBOX_IDLE_KILL] = "kill", [SANDBOX_IDLE_PAUSE] = "pause"};
+static const char *const idle_names[] = {
+	[SANDBOX_IDLE_KILL] = "kill", [SANDBOX_IDLE_PAUSE] = "pause", [SANDBOX_IDLE_SUSPEND] = "suspend"};
 
 const char *sandbox_idle_name(enum sandbox_idle action)
 {
@@ -152,7 +153,7 @@ static int parse_idle(struct sandbox_spec *spec, const json_t *body, struct erro
 		spec->idle_action = (enum sandbox_idle)i;
 		return 0;
 	}
-	return error_set(error, ERROR_INVALID, "idle.action is not \"kill\" or \"pause\"");
+	return error_set(error, ERROR_INVALID, "idle.action is not \"kill\", \"pause\" or \"suspend\"");
 }
 
 static int parse(struct sandbox_spec *spec, json_t *body, struct error *error)

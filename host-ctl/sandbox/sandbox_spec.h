@@ -22,7 +22,7 @@ enum {
 };
 #define SANDBOX_TTL_MAX_MS (UINT64_C(30) * 24 * 60 * 60 * 1000)
 
-enum sandbox_idle { SANDBOX_IDLE_KILL, SANDBOX_IDLE_PAUSE };
+enum sandbox_idle { SANDBOX_IDLE_KILL, SANDBOX_IDLE_PAUSE, SANDBOX_IDLE_SUSPEND };
 
 struct sandbox_spec {
 	char name[TEMPLATE_NAME_MAX]; /* empty: none */
@@ -44,7 +44,7 @@ void sandbox_spec_finish(struct sandbox_spec *spec);
 extern const char *const sandbox_spec_fields[];
 /* As it was asked, all fields; the caller's. NULL without memory. */
 json_t *sandbox_spec_to_json(const struct sandbox_spec *spec);
-/* "kill" or "pause". */
+/* "kill", "pause" or "suspend". */
 const char *sandbox_idle_name(enum sandbox_idle action);
 
 #endif

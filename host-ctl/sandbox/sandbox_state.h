@@ -13,6 +13,11 @@
  * One that has its files on a disk does not fail when its VM ends by itself: it goes by STOPPING to STOPPED,
  * with the reason, and may be started.
  *
+ *   READY, PAUSED ──▶ SUSPENDING ──▶ SUSPENDED ◀──▶ WAKING ──▶ READY
+ *
+ * SUSPENDED has no VM, and all of its guest on the disk. What fails before leads back: to READY or PAUSED
+ * from SUSPENDING, to SUSPENDED from WAKING.
+ *
  * A vmm that refuses to pause or resume leaves it where it was, and so does a journal that cannot note a
  * stop. A start that does not come about ends in STOPPED again, by STOPPING where there is a VM already; one
  * that is STOPPING, STOPPED or STARTING never fails. A deletion that the journal cannot note ends in FAILED,
@@ -30,6 +35,9 @@ enum sandbox_state {
 	SANDBOX_PAUSING,
 	SANDBOX_PAUSED,
 	SANDBOX_RESUMING,
+	SANDBOX_SUSPENDING,
+	SANDBOX_SUSPENDED,
+	SANDBOX_WAKING,
 	SANDBOX_STOPPING,
 	SANDBOX_STOPPED,
 	SANDBOX_STARTING,
@@ -42,6 +50,8 @@ enum sandbox_state {
 enum sandbox_verb {
 	SANDBOX_PAUSE,
 	SANDBOX_RESUME,
+	SANDBOX_SUSPEND,
+	SANDBOX_WAKE, /* any way back to READY */
 	SANDBOX_STOP,
 	SANDBOX_START,
 	SANDBOX_DELETE,

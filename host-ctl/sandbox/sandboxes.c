@@ -4,6 +4,7 @@
 #include "host-ctl/sandbox/sandbox_private.h"
 #include "host-ctl/sandbox/sandbox_record.h"
 #include "host-ctl/sandbox/sandboxes_private.h"
+#include "host-ctl/support/worker.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -32,6 +33,26 @@ void sandboxes_destroy(struct sandboxes *sandboxes)
 	sandbox_records_finish(sandboxes);
 	sandbox_clocks_finish(sandboxes);
 	free(sandboxes);
+}
+
+bool sandboxes_are_busy(const struct sandboxes *sandboxes)
+{
+	return sandboxes->workers > 0;
+}
+
+int sandboxes_begin_work(
+	struct sandboxes *all, void (*work)(void *context), void (*done)(void *context), void *context)
+{
+	int status = worker_start(all->config.loop, work, done, context);
+
+	all->workers += status == 0;
+	return status;
+}
+
+void sandboxes_end_work(struct sandboxes *all)
+{
+	if (--all->workers == 0)
+		all->config.idle(all->config.context);
 }
 
 void sandboxes_leave_journal(struct sandboxes *sandboxes)

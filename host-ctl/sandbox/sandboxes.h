@@ -26,6 +26,8 @@ struct sandboxes_config {
 	uint64_t disk_reserve_bytes;	   /* of that disk, without which no new one gets files; 0: none */
 	struct journal_queue *journal;	   /* NULL: there is none... */
 	const struct error *journal_error; /* ...for this reason */
+	void (*idle)(void *context);	   /* the last worker has come to its end */
+	void *context;
 };
 
 struct sandboxes;
@@ -35,6 +37,8 @@ struct sandboxes *sandboxes_create(const struct sandboxes_config *config);
 /* Takes NULL. No VM is left of any. */
 void sandboxes_destroy(struct sandboxes *sandboxes);
 
+/* Workers have files of theirs, and the loop is to run on. */
+bool sandboxes_are_busy(const struct sandboxes *sandboxes);
 /* From now on nothing is written to the journal. */
 void sandboxes_leave_journal(struct sandboxes *sandboxes);
 

@@ -13,6 +13,7 @@ struct sandboxes {
 	unsigned int operation_count;
 	unsigned int command_count; /* of all sandboxes */
 	uint64_t output_bytes;	    /* held of commands that have ended */
+	unsigned int workers;	    /* that have files of sandboxes */
 	struct loop_source *timer;  /* of the clocks of all (sandbox_clocks.c)... */
 	uint64_t due_ns;	    /* ...and for when it is armed, CLOCK_MONOTONIC; 0: it is not */
 	struct list undone;	   /* rows of deletions that the journal did not take (sandbox_record.c)... */
@@ -23,6 +24,10 @@ struct sandboxes {
 /* To the registry, and out of it with its memory. */
 void sandboxes_add(struct sandbox *sandbox);
 void sandboxes_forget(struct sandbox *sandbox);
+/* work(context) by a worker, then done(context), which calls the other first. 0 or -errno. */
+int sandboxes_begin_work(
+	struct sandboxes *all, void (*work)(void *context), void (*done)(void *context), void *context);
+void sandboxes_end_work(struct sandboxes *all);
 /* The hook of every change of a sandbox's state, before its watchers. */
 void sandboxes_changed(struct sandbox *sandbox, enum sandbox_state before);
 

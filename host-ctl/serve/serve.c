@@ -63,10 +63,14 @@ static void pool_full(void *context)
 	fd_close(&serve->options.ready_fd);
 }
 
-static void pool_emptied(void *context)
+/* Nothing of a VM is left, and nothing is under way to the disk. */
+static void nothing_is_left(void *context)
 {
 	struct serve *serve = context;
 
+	if (!serve->stopping || !templates_are_empty(serve->api.templates) ||
+		(serve->api.sandboxes && sandboxes_are_busy(serve->api.sandboxes)))
+		return;
 	/* Clients that have not read their last frame do not hold the daemon. */
 	api_streams_stop(&serve->api);
 	loop_stop(serve->loop, 0);
@@ -202,7 +206,7 @@ static struct templates *make_templates(struct serve *serve, struct error *error
 			.cgroups = &serve->cgroups,
 			.loop = serve->loop}};
 
-	return templates_create(&config, &serve->metrics, pool_full, pool_emptied, serve, error);
+	return templates_create(&config, &serve->metrics, pool_full, nothing_is_left, serve, error);
 }
 
 /* Which of the VMs that are there are sandboxes', and which uids they have, only the journal tells: new VMs
@@ -312,7 +316,9 @@ static struct sandboxes *make_sandboxes(struct serve *serve)
 		.state_directory = serve->options.state_directory,
 		.disk_reserve_bytes = serve->options.disk_reserve_bytes,
 		.journal = serve->api.journal,
-		.journal_error = &serve->api.journal_error};
+		.journal_error = &serve->api.journal_error,
+		.idle = nothing_is_left,
+		.context = serve};
 
 	return sandboxes_create(&config);
 }

@@ -29,7 +29,8 @@ static const struct {
 } states[VM_STATE_COUNT] = {
 	[VM_STANDBY] = {"standby", "the vmm to be ready", TO(VM_LAUNCHED) | TO(VM_ENDING)},
 	[VM_LAUNCHED] = {"starting", "the vmm to answer on its control socket",
-		TO(VM_BOOTING) | TO(VM_ENDING)},
+		TO(VM_HELD) | TO(VM_BOOTING) | TO(VM_ENDING)},
+	[VM_HELD] = {"starting", "being let run", TO(VM_BOOTING) | TO(VM_ENDING)},
 	[VM_BOOTING] = {"starting", "the guest's agent to say hello", TO(VM_HELLO) | TO(VM_ENDING)},
 	[VM_HELLO] = {"starting", "the agent's hello on its stream", TO(VM_IDENTITY) | TO(VM_ENDING)},
 	[VM_IDENTITY] = {"starting", "the agent to take its identity",

@@ -17,7 +17,9 @@
  * A process in standby (standby.h) is there before its VM: STANDBY ──vm_adopt──▶ LAUNCHED, or ENDING.
  *
  * A clone (struct vm_source) goes the same way: after its restore the agent opens its stream again and
- * greets.
+ * greets. One that is held waits before that, restored, and nothing of its guest has run:
+ *
+ *   LAUNCHED ──EVENT_STATE paused, `held` is called──▶ HELD ──vm_let_run──▶ BOOTING
  *
  * A VM that is started with a struct vm_build is to become a template, and never warm:
  *
@@ -82,6 +84,7 @@ enum {
 enum vm_state {
 	VM_STANDBY,
 	VM_LAUNCHED,
+	VM_HELD,
 	VM_BOOTING,
 	VM_HELLO,
 	VM_IDENTITY,
@@ -135,10 +138,12 @@ struct vm_source {
 	const char *memory_sum;
 	const char *size; /* of a boot's memory, as the vmm takes it: "128M" */
 	uint64_t memory_bytes, disk_bytes;
+	uint64_t pages_bytes; /* of the host's memory that its pages take */
 	unsigned int cpus;
 	uint32_t cid;		 /* 0: one of its own */
 	unsigned int rehearsals; /* sample commands before a VM counts as warm */
 	bool same_machine;	 /* of a clone: it goes on as the machine that it was, by name and id */
+	bool held;		 /* of a clone: it does not run before vm_let_run */
 };
 
 /* What a VM that is to become a template does before it is saved. Outlives the VM. */
@@ -162,6 +167,7 @@ struct vm;
 
 /* Called from the loop, never from within a call of vm_*. */
 struct vm_events {
+	void (*held)(void *context, struct vm *vm); /* of a source that is; else it may be NULL */
 	void (*warm)(void *context, struct vm *vm);
 	/* The process is reaped; vm_cause says how it ended. */
 	void (*ended)(void *context, struct vm *vm);
@@ -223,6 +229,8 @@ struct vm {
 	bool found;		  /* of an earlier daemon's, and so no child of ours */
 	bool greeted, identified; /* its agent said hello, and has its identity */
 	bool blocked;		  /* a build's output has no room */
+	bool running;		  /* one that was held was let run */
+	bool saves;		  /* its owner has asked for that */
 	char cause[VM_CAUSE_MAX];
 
 	const struct vm_config *config;
@@ -240,7 +248,7 @@ struct vm {
 	uint32_t grace_ms;	    /* ...and its order */
 
 	uint64_t memory_bytes; /* of the guest; 0: of one that was taken back, not told yet */
-	/* While it saves: what its bounds were before. */
+	/* While it saves: what its bounds were before; 0: they are as they were. */
 	uint64_t former_group_bytes, former_file_bytes;
 
 	int pidfd, control, agent, session, errors, group, group_events;
@@ -279,6 +287,8 @@ int vm_stand_by(const struct vm_config *config, unsigned int user, bool *seat, c
 int vm_adopt(struct vm *vm, const struct vm_order *order, const struct vm_events *events, void *context,
 	struct error *error);
 
+/* HELD to BOOTING. Takes one that is ending. */
+void vm_let_run(struct vm *vm);
 /* WARM to BUSY: the session's fd (vm->session) is the caller's to read and write until vm_release. */
 void vm_take(struct vm *vm, const struct vm_session_events *events, void *context);
 /* Which events of the session's fd are reported. 0 or -errno. */
@@ -334,7 +344,8 @@ int vm_ask_resume(struct vm *vm, struct vm_request *request);
  * writing, which may be closed after the call); with private_only of memory what differs from the memory that
  * it was made of. Nothing is synced, and the guest stands on, so that it may be asked again. Meanwhile the
  * vmm answers nothing else, and its bounds (cgroup, RLIMIT_FSIZE) have room for these files; they end in its
- * cgroup's page cache. As vm_ask_stream; also -EPERM: without CAP_SYS_RESOURCE no vmm is let write so much;
+ * cgroup's page cache. As vm_ask_stream; also -EPERM: without CAP_SYS_RESOURCE no vmm with a serial log is
+ * let write so much;
  * -EINVAL: how much memory the guest has is not known (vm_know_memory). Replied with -EBUSY: it does not
  * stand; -ENODATA: it was booted, and so all of its memory differs; -ENOSPC and others, with words.
  */
@@ -352,6 +363,8 @@ void vm_forget(struct vm *vm, const struct vm_request *request);
  * as it is. What is more than it has becomes what it has. 0 or -errno. */
 int vm_limit(struct vm *vm, uint64_t *memory_bytes, unsigned int *cpu_hundredths);
 
+/* The vsock address of its guest, which is part of what a save has of it. */
+uint32_t vm_cid(const struct vm *vm);
 /* It has a disk of its own, that is not lost with it if it is given a name in time. */
 bool vm_has_upper(const struct vm *vm);
 /* Gives the upper and the lower of that disk, and its image if it can be, names in a folder of the same file

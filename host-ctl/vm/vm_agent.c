@@ -73,6 +73,40 @@ static void stream_opened(struct vm *vm, const struct vmm_message *message, int 
 		vm_move(vm, VM_HELLO);
 }
 
+static void hold(struct vm *vm, uint64_t state)
+{
+	if (state == VMM_STATE_RUNNING) {
+		vm_end(vm, "the vmm let a guest run that was to be held");
+	} else if (state == VMM_STATE_PAUSED) {
+		loop_set_timer(vm->timer, 0);
+		vm_move(vm, VM_HELD);
+		vm->events->held(vm->context, vm);
+	}
+}
+
+void vm_let_run(struct vm *vm)
+{
+	struct vmm_message message = {.type = VMM_RESUME, .sequence = ++vm->sequence};
+
+	if (vm->state != VM_HELD)
+		return;
+	vm_move(vm, VM_BOOTING);
+	loop_set_timer(vm->timer, vm->config->boot_timeout_ms * CLOCK_NS_PER_MS);
+	if (io_send_fds(vm->control, &message, sizeof message, NULL, 0) < 0)
+		vm_lose(vm, "the vmm takes no request");
+}
+
+static void let_run(struct vm *vm, const struct vmm_message *message)
+{
+	bool asked = vm->source->held && vm_is_starting(vm) && message->sequence && !vm->running;
+
+	vm->running = true;
+	if (!asked)
+		vm_end(vm, "the vmm replied to what was not asked");
+	else if (message->status)
+		vm_lose(vm, "the vmm could not let the guest run");
+}
+
 static void state_changed(struct vm *vm, const struct vmm_message *message)
 {
 	if (message->arg0 == VMM_STATE_ENDED) {
@@ -84,6 +118,8 @@ static void state_changed(struct vm *vm, const struct vmm_message *message)
 	} else if (vm->state == VM_STANDBY) {
 		vm->ready = message->arg0 == VMM_STATE_STANDBY;
 		loop_set_timer(vm->timer, 0);
+	} else if (vm->state == VM_LAUNCHED && vm->source->held) {
+		hold(vm, message->arg0);
 	} else if (vm->state == VM_LAUNCHED) {
 		vm_move(vm, VM_BOOTING);
 	} else if (vm->state == VM_OWNED && vm->owner && vm->owner->stands) {
@@ -178,6 +214,10 @@ static void handle_message(struct vm *vm, const struct vmm_message *message, int
 	case VMM_RESTORE | VMM_REPLY:
 		fd_close(&fd);
 		restored(vm, message);
+		return;
+	case VMM_RESUME | VMM_REPLY:
+		fd_close(&fd);
+		let_run(vm, message);
 		return;
 	case VMM_PAUSE | VMM_REPLY:
 	case VMM_SAVE | VMM_REPLY:

@@ -129,8 +129,13 @@ uint64_t vm_file_bytes_max(const struct vm *vm)
 	const struct vm_source *source = vm->source;
 	uint64_t bytes = VM_SERIAL_MAX, upper;
 
+	/* What it will be is not known, and there is no file for it to write. */
+	if (vm->state == VM_STANDBY)
+		return RLIM_INFINITY;
 	if (vm->build)
 		bytes += source->memory_bytes;
+	else if (!vm->config->serial_directory)
+		bytes = vm_save_bytes_max(vm);
 	if (!vm_source_has_disk(source))
 		return bytes;
 	upper = UPPER_ENDS + source->disk_bytes / DISK_BYTES_A_BIT / 8 + source->disk_bytes;

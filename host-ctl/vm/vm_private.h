@@ -41,12 +41,15 @@ void vm_owned_replied(struct vm *vm, const struct vmm_message *message, int fd);
 /* Asks for it: type and arg0 of the message are the caller's. Returns as vm_ask_stream. */
 int vm_ask(
 	struct vm *vm, struct vmm_message *message, const int *fds, size_t count, struct vm_request *request);
+/* The longer of the two files of a save. */
+uint64_t vm_save_bytes_max(const struct vm *vm);
 /* Of a VMM_SAVE; request NULL: forgotten. */
 void vm_save_replied(struct vm *vm, const struct vmm_message *message, struct vm_request *request);
 /* Opens what the vmm is given of the source's disk, the caller's: the file, and its upper or, of a clone
  * without one, a new one, which vm->upper holds too. Without a disk neither. 0, or -errno with *error set. */
 int vm_open_disk(struct vm *vm, int *disk, int *upper, struct error *error);
-/* How long a file its vmm may write: RLIMIT_FSIZE. */
+/* How long a file its vmm may write, from its start on: RLIMIT_FSIZE. That of a save is among them, unless it
+ * has a serial log. */
 uint64_t vm_file_bytes_max(const struct vm *vm);
 /* The same of a vmm that was started before its source was known. 0 or -errno: -EPERM: without
  * CAP_SYS_RESOURCE no VM with a disk is made of one in standby. */

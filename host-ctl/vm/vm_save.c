@@ -2,9 +2,10 @@
 /*
  * What an owner has its vmm write: a save of a guest that stands.
  *
- * A vmm may write little, to its serial log and its disk, and its cgroup has room for its guest's memory
- * once. What it writes for a save counts as page cache of that cgroup, and stays there where the files are in
- * memory; so for that time both bounds are raised by what a save can have at most.
+ * The cgroup of a VM has room for its guest's memory once. What its vmm writes for a save counts as page
+ * cache of that cgroup, and stays there where the files are in memory; so for that time the bound is raised
+ * by what a save can have at most. One with a serial log may write no file that is longer than this may be;
+ * so that bound is raised, too.
  */
 #include "host-ctl/support/text.h"
 #include "host-ctl/vm/vm_private.h"
@@ -21,8 +22,7 @@ enum {
 	MAPS_SHARE = PAGE * 8 / 2,
 };
 
-/* The longest of the files. */
-static uint64_t bytes_at_most(const struct vm *vm)
+uint64_t vm_save_bytes_max(const struct vm *vm)
 {
 	return vm->memory_bytes + vm->memory_bytes / MAPS_SHARE + PAGES_HEAD + VM_STATE_FILE_MAX;
 }
@@ -43,12 +43,27 @@ static void narrow(struct vm *vm)
 	if (vm->former_file_bytes)
 		set_file_bytes(vm, vm->former_file_bytes);
 	vm->former_group_bytes = vm->former_file_bytes = 0;
+	vm->saves = false;
+}
+
+static int widen_files(struct vm *vm, uint64_t bytes)
+{
+	struct rlimit files;
+	int status;
+
+	if (!vm->config->serial_directory)
+		return 0;
+	if (prlimit(vm->pid, RLIMIT_FSIZE, NULL, &files) < 0)
+		return -errno;
+	status = files.rlim_cur < bytes ? set_file_bytes(vm, bytes) : 0;
+	if (!status)
+		vm->former_file_bytes = files.rlim_cur;
+	return status;
 }
 
 static int widen(struct vm *vm)
 {
-	const uint64_t bytes = bytes_at_most(vm);
-	struct rlimit files;
+	const uint64_t bytes = vm_save_bytes_max(vm);
 	uint64_t former = 0;
 	int status = cgroup_memory(vm->config->cgroups, vm->group, &former);
 
@@ -57,12 +72,7 @@ static int widen(struct vm *vm)
 	if (status)
 		return status;
 	vm->former_group_bytes = former;
-	if (prlimit(vm->pid, RLIMIT_FSIZE, NULL, &files) < 0)
-		return -errno;
-	status = files.rlim_cur < bytes ? set_file_bytes(vm, bytes) : 0;
-	if (!status)
-		vm->former_file_bytes = files.rlim_cur;
-	return status;
+	return widen_files(vm, bytes);
 }
 
 void vm_know_memory(struct vm *vm, uint64_t bytes)
@@ -83,8 +93,9 @@ int vm_ask_save(struct vm *vm, int state, int memory, bool private_only, struct 
 	if (!vm->memory_bytes)
 		return -EINVAL;
 	/* One at a time, or it would be taken for what was before. */
-	if (vm->former_file_bytes)
+	if (vm->saves)
 		return -EAGAIN;
+	vm->saves = true;
 	status = widen(vm);
 	if (!status)
 		status = vm_ask(vm, &message, fds, sizeof fds / sizeof fds[0], &save->request);

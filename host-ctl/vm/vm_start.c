@@ -21,7 +21,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { LISTEN_BACKLOG = 4, PARCEL_STANDBY = 2, PARCEL_ALWAYS = 5, PARCEL_MAX = 10 };
+enum { LISTEN_BACKLOG = 4, PARCEL_STANDBY = 2, PARCEL_ALWAYS = 5, PARCEL_MAX = 10, CID_FIRST = 3 };
 
 /* What one start opens, only until the child has it. */
 struct parcel {
@@ -236,6 +236,8 @@ static void add_restore(struct arguments *arguments, const struct vm *vm, bool s
 		snprintf(arguments->restore + length, sizeof arguments->restore - length, "%s",
 			",working-set=fd:8");
 	add_pair(arguments, "--restore", arguments->restore);
+	if (vm->source->held)
+		arguments->list[arguments->count++] = "--paused";
 }
 
 static void make_arguments(const struct vm *vm, bool serial, struct arguments *arguments)
@@ -243,7 +245,7 @@ static void make_arguments(const struct vm *vm, bool serial, struct arguments *a
 	const struct vm_source *source = vm->source;
 
 	*arguments = (struct arguments){.list = {vm->config->vmm}, .count = 1};
-	snprintf(arguments->cid, sizeof arguments->cid, "%u", source->cid ? source->cid : 3 + vm->slot);
+	snprintf(arguments->cid, sizeof arguments->cid, "%u", vm_cid(vm));
 	snprintf(arguments->cpus, sizeof arguments->cpus, "%u", source->cpus);
 	add_list(arguments, first_arguments);
 	if (vm->state == VM_STANDBY) {
@@ -264,6 +266,11 @@ static void make_arguments(const struct vm *vm, bool serial, struct arguments *a
 	add_list(arguments, boot_arguments);
 	add_pair(arguments, "--mem", source->size);
 	add_pair(arguments, "--cpus", arguments->cpus);
+}
+
+uint32_t vm_cid(const struct vm *vm)
+{
+	return vm->source->cid ? vm->source->cid : CID_FIRST + vm->slot;
 }
 
 static int launch(struct vm *vm, const struct parcel *parcel, unsigned int user)
@@ -544,6 +551,8 @@ static int send_order(struct vm *vm, const struct vm_source *source, const struc
 			snprintf(message.text, sizeof message.text, "%.*s", VMM_RESTORE_SUM_DIGITS,
 				source->memory_sum);
 	}
+	if (source->held)
+		message.arg1 |= VMM_RESTORE_PAUSED;
 	fds[count++] = parcel->image;
 	if (parcel->upper >= 0) {
 		fds[count++] = parcel->disk;

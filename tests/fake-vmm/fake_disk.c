@@ -18,13 +18,21 @@ const char *fake_option_value(int argc, char **argv, const char *name)
 	return NULL;
 }
 
-void fake_use_upper(int lower, int upper)
+void fake_use_upper(const struct fake *fake, int lower, int upper)
 {
 	off_t bytes = lseek(lower, 0, SEEK_END);
+	char start[8];
 
 	if (bytes <= 0 || (fcntl(lower, F_GETFL) & O_ACCMODE) != O_RDONLY)
 		fake_fail("the disk's lower file");
-	if (flock(upper, LOCK_EX | LOCK_NB) || lseek(upper, 0, SEEK_END) != 0)
+	if (flock(upper, LOCK_EX | LOCK_NB))
+		fake_fail("locking the disk's upper file");
+	if (fake->is_saved) {
+		if (pread(upper, start, sizeof start, 0) != sizeof start || memcmp(start, "TNDX-COW", 8) != 0)
+			fake_fail("the disk's upper file is not what was saved");
+		return;
+	}
+	if (lseek(upper, 0, SEEK_END) != 0)
 		fake_fail("the disk's upper file");
 	if (pwrite(upper, "TNDX-COW", 8, 0) != 8 || pwrite(upper, "x", 1, bytes + PAGE_BYTES) != 1)
 		fake_fail("writing to the disk");
@@ -53,7 +61,7 @@ static void use_disk(int disk)
 		fake_fail("writing to the disk");
 }
 
-void fake_take_disk(int argc, char **argv)
+void fake_take_disk(const struct fake *fake, int argc, char **argv)
 {
 	unsigned int found = 0;
 
@@ -68,7 +76,7 @@ void fake_take_disk(int argc, char **argv)
 		if (cow && fake_option_value(argc, argv, "--kernel"))
 			boot_upper(argc, argv, atoi(cow + strlen(",cow=fd:")));
 		else if (cow)
-			fake_use_upper(number, atoi(cow + strlen(",cow=fd:")));
+			fake_use_upper(fake, number, atoi(cow + strlen(",cow=fd:")));
 		else
 			use_disk(number);
 	}

@@ -29,6 +29,14 @@ struct fake_held {
 	uint8_t *bytes[2]; /* rings */
 	uint64_t input;
 	bool takes_input, returned, over, evicted;
+	struct agent_exit ending; /* of one that is over */
+};
+
+/* One in a state, before what it holds of its outputs. */
+struct saved {
+	uint64_t id, end[2], input;
+	bool takes_input, over;
+	struct agent_exit ending;
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -235,6 +243,7 @@ void fake_put_exit(struct fake *fake, const struct agent_exit *ending)
 {
 	pthread_mutex_lock(&lock);
 	fake->held->over = true;
+	fake->held->ending = *ending;
 	pthread_mutex_unlock(&lock);
 	take_over(fake, false);
 	for (;;) {
@@ -305,4 +314,114 @@ void fake_attach(struct fake *fake)
 		return;
 	frame_write(fake->session, AGENT_ERROR, &refusal, sizeof refusal, text, refusal.text_length);
 	fd_close(&fake->session);
+}
+
+/* --- saved and restored --- */
+
+static size_t kept(const struct fake_held *held, int stream)
+{
+	return (size_t)(held->end[stream] - oldest(held, stream));
+}
+
+static void save_one(const struct fake_held *held, int fd)
+{
+	struct saved saved = {.id = held->id,
+		.end = {held->end[0], held->end[1]},
+		.input = held->input,
+		.takes_input = held->takes_input,
+		.over = held->over,
+		.ending = held->ending};
+	int status = io_write_all(fd, &saved, sizeof saved);
+
+	for (int i = 0; i < 2; i++)
+		for (uint64_t at = oldest(held, i); at < held->end[i] && !status; at++)
+			status = io_write_all(fd, &held->bytes[i][at % AGENT_OUTPUT_BUFFER], 1);
+	if (status)
+		fake_fail("saving the sessions");
+}
+
+void fake_save_held(int fd)
+{
+	pthread_mutex_lock(&lock);
+	for (const struct fake_held *held = sessions; held; held = held->next)
+		if (held->id >= USERS_FIRST && !held->evicted)
+			save_one(held, fd);
+	pthread_mutex_unlock(&lock);
+}
+
+static void put_restored(struct fake *fake, int kind, int code)
+{
+	const struct agent_exit ending = {.kind = (uint8_t)kind,
+		.code = code,
+		.stdout_bytes = fake->held->end[0],
+		.stderr_bytes = fake->held->end[1]};
+
+	fake_put_exit(fake, &ending);
+}
+
+static void *run_restored(void *copy)
+{
+	struct fake *fake = copy;
+	struct frame_reader reader;
+	struct agent_signal order;
+	struct frame frame;
+
+	if (fake->held->over)
+		fake_put_exit(fake, &fake->held->ending);
+	if (frame_reader_init(&reader, AGENT_FRAME_MAX))
+		fake_fail("memory");
+	for (;;) {
+		fake_take_frame(fake, &reader, &frame);
+		if (frame.type == AGENT_STDIN)
+			fake_put(fake, AGENT_STDOUT, frame.payload, frame.length);
+		else if (frame.type == AGENT_STDIN_EOF)
+			put_restored(fake, AGENT_EXITED, 0);
+		else if (frame.type == AGENT_KILL)
+			put_restored(fake, AGENT_KILLED, 0);
+		else if (frame.type == AGENT_SIGNAL && frame.length == sizeof order) {
+			memcpy(&order, frame.payload, sizeof order);
+			put_restored(fake, AGENT_SIGNALLED, (int)order.signal);
+		}
+	}
+	return NULL;
+}
+
+static void restore_one(const struct fake *fake, const struct saved *saved, int fd, off_t *at)
+{
+	struct fake *copy = malloc(sizeof *copy);
+	struct fake_held *held;
+	pthread_t thread;
+
+	if (!copy)
+		fake_fail("memory");
+	*copy = *fake;
+	copy->session = -1;
+	copy->id = saved->id;
+	fake_hold(copy, saved->takes_input);
+	held = copy->held;
+	held->input = saved->input;
+	held->over = saved->over;
+	held->ending = saved->ending;
+	memcpy(held->end, saved->end, sizeof held->end);
+	memcpy(copy->offset, saved->end, sizeof copy->offset);
+	for (int i = 0; i < 2; i++) {
+		size_t length = kept(held, i);
+
+		for (size_t byte = 0; byte < length; byte++)
+			if (pread(fd, &held->bytes[i][(oldest(held, i) + byte) % AGENT_OUTPUT_BUFFER], 1,
+				    (*at)++) != 1)
+				fake_fail("the sessions of the state");
+	}
+	if (pthread_create(&thread, NULL, run_restored, copy) || pthread_detach(thread))
+		fake_fail("a thread");
+}
+
+void fake_restore_held(const struct fake *fake, int fd, off_t at)
+{
+	struct saved saved;
+
+	while (pread(fd, &saved, sizeof saved, at) == sizeof saved) {
+		at += (off_t)sizeof saved;
+		restore_one(fake, &saved, fd, &at);
+	}
 }

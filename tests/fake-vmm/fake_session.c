@@ -7,6 +7,7 @@
  *   both             "out" on stdout, "err" on stderr
  *   latin            bytes that are not UTF-8
  *   sizes N          of its terminal: the first, and those that N RESIZE frames tell
+ *   lives            how often its guest was saved
  *   limits           the limits that NEW has, of memory and processes
  *   flood BYTES      that many of a pattern; dribble BYTES: each in a frame
  *   count N MS       lines 0 to N-1, one each MS milliseconds, until a SIGNAL
@@ -66,6 +67,15 @@ static void do_limits(struct fake *fake)
 	char line[64];
 	int length = snprintf(
 		line, sizeof line, "%llu %u\n", (unsigned long long)fake->memory_max, fake->pids_max);
+
+	fake_put(fake, AGENT_STDOUT, line, (size_t)length);
+	put_exit(fake, AGENT_EXITED, 0, 0);
+}
+
+static void do_lives(struct fake *fake)
+{
+	char line[32];
+	int length = snprintf(line, sizeof line, "%llu\n", (unsigned long long)fake->lives);
 
 	fake_put(fake, AGENT_STDOUT, line, (size_t)length);
 	put_exit(fake, AGENT_EXITED, 0, 0);
@@ -271,6 +281,8 @@ static void run_started(
 		do_sizes(fake, reader, atoi(next));
 	else if (!strcmp(command, "limits"))
 		do_limits(fake);
+	else if (!strcmp(command, "lives"))
+		do_lives(fake);
 	else if (!strcmp(command, "started-sleep"))
 		do_sleep(fake, reader);
 	else if (!strcmp(command, "die"))

@@ -14,6 +14,7 @@
  *   pause-refused | save-refused | save-slow:MS | save-full | restore-exit:N | touch
  * and to who owns the VM:
  *   pause-nothing | pause-panic | resume-refused | later-refused | later-nothing | later-twice
+ * | keep-refused | keep-slow:MS | keep-dies | keep-panic | wake-exit:N | wake-mute | wake-panic
  * | shutdown-nothing | shutdown-late:MS | shutdown-panic
  * and to the daemon that takes it back:
  *   return-never | attach-nothing | attach-gone | attach-garbage | deaf:BYTES
@@ -196,31 +197,6 @@ static void come_back(struct fake *fake)
 
 /* --- snapshots --- */
 
-/* The state is what the restored vmm is told, the memory a page with holes around it. */
-static void save(struct fake *fake, struct vmm_message *reply, const int fds[2])
-{
-	static const char page[4096] = "memory";
-
-	if (fake_told_number(fake, "save-slow:") > 0)
-		fake_pause_ms(fake_told_number(fake, "save-slow:"));
-	if (fake_told(fake, "save-refused")) {
-		reply->status = -ENOSPC;
-		snprintf(reply->text, sizeof reply->text, "no room for the memory");
-		return;
-	}
-	if (fake_told(fake, "save-full")) {
-		reply->status = -ENOSPC;
-		snprintf(reply->text, sizeof reply->text, "writing the snapshot: No space left on device");
-		return;
-	}
-	if (io_write_all(fds[0], fake->script, strlen(fake->script)) ||
-		ftruncate(fds[1], (off_t)fake->memory) ||
-		pwrite(fds[1], page, sizeof page, 1 << 20) != sizeof page)
-		fake_fail("saving");
-	reply->arg0 = strlen(fake->script);
-	reply->arg1 = sizeof page;
-}
-
 /* PAUSE, RESUME and SAVE are replied to here. False: it is another request. */
 static bool take_snapshot_request(
 	struct fake *fake, const struct vmm_message *request, int *fds, size_t count)
@@ -232,7 +208,7 @@ static bool take_snapshot_request(
 	else if (request->type == VMM_RESUME && fake_told(fake, "resume-refused"))
 		reply.status = -EIO;
 	else if (request->type == VMM_SAVE && count == 2)
-		save(fake, &reply, fds);
+		fake_save(fake, request, &reply, fds);
 	else if (request->type != VMM_PAUSE && request->type != VMM_RESUME)
 		return false;
 	if (!reply.status && request->type != VMM_SAVE)
@@ -324,12 +300,16 @@ static int stand_by(struct fake *fake)
 	say(fake, (struct vmm_message){.type = VMM_EVENT_STATE, .arg0 = VMM_STATE_STANDBY}, -1);
 	if (io_receive_fds(fake->control, &order, sizeof order, fds, &count) != sizeof order)
 		exit(VMM_END_KILLED);
-	files = order.arg1 & VMM_RESTORE_WORKING_SET ? 4 : 3;
+	files = 3u + (order.arg1 & VMM_RESTORE_WORKING_SET ? 1 : 0) +
+		(order.arg1 & VMM_RESTORE_PAGES ? 1 : 0);
 	if (order.type != VMM_RESTORE || order.arg0 < 3 || order.arg2 != 1 || order.arg3 & ~UINT64_C(2) ||
 		count != files + (order.arg3 ? 2 : 0))
 		fake_fail("another order");
+	fake->holds = order.arg1 & VMM_RESTORE_PAUSED;
+	fake->kernel = fds[0];
+	fake_restore(fake, fds[1], order.arg1 & VMM_RESTORE_PAGES ? fds[files - 2] : -1, order.text);
 	if (order.arg3)
-		fake_use_upper(fds[files], fds[files + 1]);
+		fake_use_upper(fake, fds[files], fds[files + 1]);
 	order.type |= VMM_REPLY;
 	order.arg0 = order.arg1 = order.arg2 = order.arg3 = 0;
 	say(fake, order, -1);
@@ -454,6 +434,30 @@ static void open_strays(struct fake *fake)
 	}
 }
 
+/* The guest is held; a daemon that ends meanwhile leaves it so. True: another has let it run. */
+static bool await_resume(struct fake *fake)
+{
+	struct vmm_message request, reply;
+	int fds[IO_FDS_MAX];
+	size_t count = IO_FDS_MAX;
+
+	say(fake, (struct vmm_message){.type = VMM_EVENT_STATE, .arg0 = VMM_STATE_PAUSED}, -1);
+	while (io_receive_fds(fake->control, &request, sizeof request, fds, &count) <= 0) {
+		fake->paused = true;
+		await_daemon(fake);
+		count = IO_FDS_MAX;
+	}
+	if (request.type != VMM_RESUME)
+		fake_fail("a guest that is held is asked for something else");
+	reply = (struct vmm_message){.type = VMM_RESUME | VMM_REPLY, .sequence = request.sequence};
+	say(fake, reply, -1);
+	fake->paused = false;
+	if (!fake->away)
+		return false;
+	come_back(fake);
+	return true;
+}
+
 static void boot(struct fake *fake)
 {
 	struct vmm_message hello = {.type = VMM_EVENT_STREAM, .arg0 = AGENT_HOST_PORT};
@@ -468,8 +472,12 @@ static void boot(struct fake *fake)
 	}
 	if (fake_told(fake, "silent"))
 		pause();
+	if (fake->holds && await_resume(fake))
+		return;
 	say(fake, (struct vmm_message){.type = VMM_EVENT_STATE, .arg0 = VMM_STATE_RUNNING}, -1);
-	if (fake_told(fake, "mute"))
+	if (fake->is_saved && fake_told(fake, "wake-panic"))
+		fake_end(fake, VMM_END_PANIC, "when it was woken");
+	if (fake_told(fake, "mute") || (fake->is_saved && fake_told(fake, "wake-mute")))
 		pause();
 	if (fake_told_number(fake, "boot:") > 0)
 		fake_pause_ms(fake_told_number(fake, "boot:"));
@@ -485,7 +493,7 @@ static void boot(struct fake *fake)
 	close(open_stream(fake, (struct vmm_message){.type = VMM_EVENT_STREAM, .arg0 = 99}));
 	fake->agent = open_stream(fake, hello);
 	greet(fake);
-	take_identity(fake, false);
+	take_identity(fake, fake->holds);
 }
 
 static void *serve_session(void *copy)
@@ -524,6 +532,21 @@ static void serve(struct fake *fake)
 	}
 }
 
+static int number_after(const char *value, const char *key)
+{
+	const char *found = strstr(value, key);
+
+	return found ? atoi(found + strlen(key)) : -1;
+}
+
+static void restore(struct fake *fake, int argc, char **argv)
+{
+	const char *value = fake_option_value(argc, argv, "--restore");
+
+	fake->holds = has_option(argc, argv, "--paused");
+	fake_restore(fake, number_after(value, ",memory=fd:"), number_after(value, ",pages=fd:"), "");
+}
+
 int main(int argc, char **argv)
 {
 	struct fake fake = {.control = -1,
@@ -541,13 +564,15 @@ int main(int argc, char **argv)
 		fake_fail("accept");
 	if (has_option(argc, argv, "--standby"))
 		fake.kernel = stand_by(&fake);
-	fake_take_disk(argc, argv);
+	else if (fake.kernel >= 0)
+		restore(&fake, argc, argv);
+	fake_take_disk(&fake, argc, argv);
 	fake.restored = fake.kernel >= 0;
 	if (!fake.restored) {
 		fake.kernel = option_fd(argc, argv, "--kernel");
 		parse_size(fake_option_value(argc, argv, "--mem"), 0, UINT64_MAX, &fake.memory);
 	}
-	if (io_pread_full(fake.kernel, fake.script, sizeof fake.script - 1, 0) < 0)
+	if (!fake.restored && io_pread_full(fake.kernel, fake.script, sizeof fake.script - 1, 0) < 0)
 		fake_fail("script");
 	if (fake.restored && fake_told(&fake, "touch") && !has_option(argc, argv, "--standby"))
 		touch_memory(fake_option_value(argc, argv, "--restore"));

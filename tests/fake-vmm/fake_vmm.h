@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Between fake_vmm.c, which plays vmm and agent, fake_session.c, which plays a run's command, and
- * fake_held.c, which keeps sessions for who attaches to them. */
+/* Between fake_vmm.c, which plays vmm and agent, fake_session.c, which plays a run's command, fake_held.c,
+ * which keeps sessions for who attaches to them, fake_disk.c and fake_saved.c. */
 #ifndef TESTS_FAKE_VMM_FAKE_VMM_H
 #define TESTS_FAKE_VMM_FAKE_VMM_H
 
@@ -9,13 +9,17 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 enum { SCRIPT_MAX = 256, CHUNK = 32 * 1024 };
 
 struct fake {
 	int control, agent, session, listener, kernel; /* kernel: or the state file */
 	bool restored, paused, away; /* away: from a daemon that ended, and not yet with the next */
-	uint64_t memory;	     /* bytes of a guest that boots */
+	uint64_t memory;	     /* bytes of the guest */
+	/* holds: it stands until it is let run; is_saved: it is restored from what its owner had saved. */
+	bool holds, is_saved, is_owned;
+	uint64_t sum, lives; /* of the memory that it lies upon; how often it was saved */
 	char script[SCRIPT_MAX];
 	uint64_t offset[2]; /* what the session wrote */
 	/* Of the session, as NEW has it. */
@@ -46,12 +50,24 @@ void fake_serve_session(struct fake *fake);
 const char *fake_option_value(int argc, char **argv, const char *name);
 /* As a vmm does: the upper is this one's alone, empty, and can be as large as the lower and what describes
  * it. */
-void fake_use_upper(int lower, int upper);
+void fake_use_upper(const struct fake *fake, int lower, int upper);
 /* The second --disk: fd:N of a boot that is built, fd:N,cow=fd:M of a clone, or of a boot from what a VM
  * left. */
-void fake_take_disk(int argc, char **argv);
+void fake_take_disk(const struct fake *fake, int argc, char **argv);
+
+/* --- what is saved, and restored --- */
+
+/* To the two files of a SAVE; the reply is filled in. */
+void fake_save(
+	struct fake *fake, const struct vmm_message *request, struct vmm_message *reply, const int fds[2]);
+/* From the state, fake->kernel, and what lies beside it; pages: -1: none. sum: as of RESTORE. */
+void fake_restore(struct fake *fake, int memory, int pages, const char *sum);
 
 /* --- what is kept of a session --- */
+
+/* All of them, to a state and back from it; one that runs reads on, and puts out what it reads. */
+void fake_save_held(int fd);
+void fake_restore_held(const struct fake *fake, int fd, off_t at);
 
 /* As NEW has it. */
 void fake_hold(struct fake *fake, bool has_input);

@@ -74,6 +74,25 @@ static void test_standby_goes_on(struct suite *suite, const struct snapshot_file
 	machine_expect_end(suite, &machine, "and ends", VMM_END_KILLED, "ended by SIGTERM");
 }
 
+static void test_standby_is_held(struct suite *suite, const struct snapshot_files *files)
+{
+	struct vmm_message order = {.arg0 = 3, .arg1 = VMM_RESTORE_PAUSED}, reply = {.arg0 = 0};
+	const int fds[] = {files->state, files->memory};
+	struct machine machine;
+
+	if (!snapshot_vm_stand_by(suite, NULL, &machine))
+		return;
+	suite_report(suite,
+		snapshot_vm_order(&machine, &order, fds, 2) == 0 &&
+			machine_ask(&machine, VMM_STATUS, &reply) && reply.arg0 == VMM_STATE_PAUSED,
+		"one that is told to hold its guest does", "state %d", (int)reply.arg0);
+	suite_report(suite,
+		machine_ask(&machine, VMM_RESUME, &reply) && !reply.status && machine_gets_on(&machine),
+		"and lets it run when it is told to", "status %d", reply.status);
+	kill(machine.pid, SIGTERM);
+	machine_expect_end(suite, &machine, "and ends", VMM_END_KILLED, "ended by SIGTERM");
+}
+
 static void expect_order_refused(struct suite *suite, struct vmm_message order, const int *fds,
 	unsigned count, int status, const char *name, const char *line)
 {
@@ -99,7 +118,7 @@ static void test_orders_refused(struct suite *suite, const struct snapshot_files
 	expect_order_refused(
 		suite, (struct vmm_message){.arg0 = UINT32_MAX}, fds, 2, -EINVAL, "an address of all", none);
 	expect_order_refused(
-		suite, (struct vmm_message){.arg0 = 3, .arg1 = 2}, fds, 2, -EINVAL, "an unknown flag", none);
+		suite, (struct vmm_message){.arg0 = 3, .arg1 = 8}, fds, 2, -EINVAL, "an unknown flag", none);
 	expect_order_refused(suite, (struct vmm_message){.arg0 = 3, .arg1 = VMM_RESTORE_WORKING_SET}, fds, 2,
 		-EINVAL, "a working set that is not there", none);
 	expect_order_refused(suite, (struct vmm_message){.arg0 = 3, .arg2 = 2}, fds, 3, -EINVAL,
@@ -144,6 +163,7 @@ static void test_clones(struct suite *suite)
 		snapshot_vm_take(suite, &machine, "a guest to clone", &files)) {
 		test_working_set(suite, &files);
 		test_standby_goes_on(suite, &files, working_set);
+		test_standby_is_held(suite, &files);
 		test_orders_refused(suite, &files, working_set);
 		snapshot_files_close(&files);
 	}

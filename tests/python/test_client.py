@@ -284,6 +284,20 @@ class Sandboxes(WithDaemon):
             self.assertEqual(sandbox.start()["state"], "ready")
             self.assertEqual((sandbox.run(["echo", "x"]).text, command.output()), ("x\n", b"kept\n"))
 
+    def test_suspend_and_wake(self) -> None:
+        with self.client.create() as sandbox:
+            command = sandbox.command(["started-sleep"])
+            command.attach().close()
+            info = sandbox.suspend()
+            self.assertEqual((info["state"], info["vm"]), ("suspended", None))
+            with self.assertRaises(tinderbox.Conflict):
+                sandbox.run(["echo"], wake=False)
+            self.assertEqual(sandbox.run(["echo", "x"]).text, "x\n")
+            operation = sandbox.ask("suspend")
+            self.assertEqual(self.client.operation(operation["id"], wait=True)["state"], "done")
+            self.assertEqual(sandbox.wake()["state"], "ready")
+            self.assertEqual(command.info()["state"], "running")
+
     def test_idle(self) -> None:
         with self.client.create(idle={"after_ms": 50, "action": "pause"}) as sandbox:
             await_that(lambda: sandbox.info()["state"] == "paused")

@@ -21,6 +21,8 @@ static const struct {
 	{"POST", "sandboxes/$/pause", "", true},
 	{"POST", "sandboxes/$/pause", "Idempotency-Key: key\r\n", true},
 	{"POST", "sandboxes/$/resume", "", true},
+	{"POST", "sandboxes/$/suspend", "", true},
+	{"POST", "sandboxes/$/wake", "", true},
 	{"POST", "sandboxes/$/stop", "", true},
 	{"POST", "sandboxes/$/start?wait=false", "", true},
 	{"POST", "sandboxes/$/run", "", false},
@@ -212,7 +214,8 @@ static void test_bodies_where_there_is_none(void **state)
 	static const char *const requests[][2] = {{"GET", "pool"}, {"GET", "sandboxes/$"},
 		{"DELETE", "sandboxes/$"}, {"DELETE", "sandboxes/$/commands/%"},
 		{"GET", "sandboxes/$/commands/%/output"}, {"DELETE", "templates/base"}, {"GET", "healthz"}};
-	static const char *const verbs[][2] = {{"pause", "paused"}, {"resume", "ready"}, {"start", "ready"}};
+	static const char *const verbs[][2] = {{"pause", "paused"}, {"resume", "ready"},
+		{"suspend", "suspended"}, {"wake", "ready"}, {"start", "ready"}};
 	char path[SANDBOX_PATH_MAX], message[SANDBOX_PATH_MAX + 64];
 	struct scene scene;
 	struct answer answer;

@@ -8,22 +8,26 @@
 
 /* What the documents show: a state's name, "=" where nothing is to be done, "?" not_ready, "!" conflict. */
 static const char *const cells[SANDBOX_STATE_COUNT][SANDBOX_VERB_COUNT] = {
-	/*                    pause      resume      stop start delete      exec */
-	[SANDBOX_CREATING] = {"?", "?", "?", "?", "deleting", "?"},
-	[SANDBOX_READY] = {"pausing", "=", "stopping", "=", "deleting", "="},
-	[SANDBOX_PAUSING] = {"=", "?", "?", "!", "deleting", "?"},
-	[SANDBOX_PAUSED] = {"=", "resuming", "stopping", "!", "deleting", "resuming"},
-	[SANDBOX_RESUMING] = {"?", "=", "?", "?", "deleting", "="},
-	[SANDBOX_STOPPING] = {"!", "!", "=", "?", "deleting", "!"},
-	[SANDBOX_STOPPED] = {"!", "!", "=", "starting", "deleting", "!"},
-	[SANDBOX_STARTING] = {"?", "?", "?", "=", "deleting", "?"},
-	[SANDBOX_DELETING] = {"!", "!", "!", "!", "=", "!"},
-	[SANDBOX_GONE] = {"!", "!", "!", "!", "=", "!"},
-	[SANDBOX_FAILED] = {"!", "!", "!", "!", "deleting", "!"},
+	/* pause, resume, suspend, wake, stop, start, delete, exec */
+	[SANDBOX_CREATING] = {"?", "?", "?", "?", "?", "?", "deleting", "?"},
+	[SANDBOX_READY] = {"pausing", "=", "suspending", "=", "stopping", "=", "deleting", "="},
+	[SANDBOX_PAUSING] = {"=", "?", "?", "?", "?", "!", "deleting", "?"},
+	[SANDBOX_PAUSED] = {"=", "resuming", "suspending", "resuming", "stopping", "!", "deleting",
+		"resuming"},
+	[SANDBOX_RESUMING] = {"?", "=", "?", "=", "?", "?", "deleting", "="},
+	[SANDBOX_SUSPENDING] = {"!", "!", "=", "?", "!", "!", "deleting", "?"},
+	[SANDBOX_SUSPENDED] = {"!", "!", "=", "waking", "!", "!", "deleting", "waking"},
+	[SANDBOX_WAKING] = {"?", "?", "?", "=", "?", "?", "deleting", "="},
+	[SANDBOX_STOPPING] = {"!", "!", "!", "?", "=", "?", "deleting", "!"},
+	[SANDBOX_STOPPED] = {"!", "!", "!", "starting", "=", "starting", "deleting", "!"},
+	[SANDBOX_STARTING] = {"?", "?", "?", "=", "?", "=", "deleting", "?"},
+	[SANDBOX_DELETING] = {"!", "!", "!", "!", "!", "!", "=", "!"},
+	[SANDBOX_GONE] = {"!", "!", "!", "!", "!", "!", "=", "!"},
+	[SANDBOX_FAILED] = {"!", "!", "!", "!", "!", "!", "deleting", "!"},
 };
 
 static const char *const words[SANDBOX_VERB_COUNT] = {
-	"paused", "resumed", "stopped", "started", "deleted", "given commands"};
+	"paused", "resumed", "suspended", "woken", "stopped", "started", "deleted", "given commands"};
 
 static void expect_refusal(
 	enum sandbox_state state, enum sandbox_verb verb, const struct error *error, enum error_kind kind)
@@ -33,6 +37,8 @@ static void expect_refusal(
 
 	if (state == SANDBOX_STOPPED)
 		mend = ": start it first";
+	if (state == SANDBOX_SUSPENDED || (state == SANDBOX_SUSPENDING && kind == ERROR_CONFLICT))
+		mend = ": wake it";
 	if (state == SANDBOX_FAILED) {
 		mend = ": delete it, and create another";
 		reason = " (why it is so)";
@@ -76,10 +82,13 @@ static void test_transitions(void **state)
 {
 	static const char *const allowed[SANDBOX_STATE_COUNT] = {
 		[SANDBOX_CREATING] = "ready deleting gone failed",
-		[SANDBOX_READY] = "pausing stopping deleting failed",
+		[SANDBOX_READY] = "pausing suspending stopping deleting failed",
 		[SANDBOX_PAUSING] = "paused ready stopping deleting failed",
-		[SANDBOX_PAUSED] = "resuming stopping deleting failed",
+		[SANDBOX_PAUSED] = "resuming suspending stopping deleting failed",
 		[SANDBOX_RESUMING] = "ready paused stopping deleting failed",
+		[SANDBOX_SUSPENDING] = "suspended ready paused stopping deleting failed",
+		[SANDBOX_SUSPENDED] = "waking deleting",
+		[SANDBOX_WAKING] = "ready suspended stopping deleting failed",
 		[SANDBOX_STOPPING] = "stopped ready paused deleting",
 		[SANDBOX_STOPPED] = "starting deleting",
 		[SANDBOX_STARTING] = "ready stopping stopped deleting",

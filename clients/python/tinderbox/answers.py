@@ -14,6 +14,9 @@ SandboxState = Literal[
     "pausing",
     "paused",
     "resuming",
+    "suspending",
+    "suspended",
+    "waking",
     "stopping",
     "stopped",
     "starting",
@@ -25,7 +28,7 @@ SandboxState = Literal[
 
 class Idle(TypedDict):
     after_ms: int
-    action: Literal["kill", "pause"]
+    action: Literal["kill", "pause", "suspend"]
 
 
 class Terminal(TypedDict):
@@ -191,7 +194,7 @@ class OutputPart(Data):
 
 class Operation(TypedDict):
     id: str
-    kind: Literal["create", "pause", "resume", "stop", "start", "delete"]
+    kind: Literal["create", "pause", "resume", "suspend", "wake", "stop", "start", "delete"]
     state: Literal["running", "done", "failed"]
     sandbox: str
     error: ErrorInfo | None

@@ -217,6 +217,14 @@ class Sandbox:
     def resume(self) -> SandboxInfo:
         return cast(SandboxInfo, self._transport.call("POST", f"{self._path}/resume"))
 
+    def suspend(self) -> SandboxInfo:
+        """On the disk, without memory of the host's; what runs in it goes on when it is woken."""
+        return cast(SandboxInfo, self._transport.call("POST", f"{self._path}/suspend"))
+
+    def wake(self) -> SandboxInfo:
+        """Ready again, whether it was paused, suspended or stopped."""
+        return cast(SandboxInfo, self._transport.call("POST", f"{self._path}/wake"))
+
     def stop(self, *, discard_files: bool = False) -> SandboxInfo:
         """Switches it off. Without a disk its files are lost: so Conflict, unless that is agreed to."""
         body = {"discard_files": discard_files}
@@ -230,7 +238,11 @@ class Sandbox:
         """Also of one that is gone: the receipt again."""
         return cast(Receipt, self._transport.call("DELETE", self._path))
 
-    def ask(self, verb: Literal["pause", "resume", "start", "delete"], key: str | None = None) -> Operation:
+    def ask(
+        self,
+        verb: Literal["pause", "resume", "suspend", "wake", "start", "delete"],
+        key: str | None = None,
+    ) -> Operation:
         """Does not wait: Client.operation tells how far it is."""
         method, path = ("DELETE", self._path) if verb == "delete" else ("POST", f"{self._path}/{verb}")
         answer = self._transport.call(method, path, query={"wait": "false"}, key=key)
@@ -245,7 +257,7 @@ class Sandbox:
         key: str | None = None,
         **options: Unpack[CommandOptions],
     ) -> Result:
-        """As Client.run. One that is paused is resumed, unless wake=False."""
+        """As Client.run. One that is paused or suspended is woken, unless wake=False."""
         body = _plain(argv, stdin, options)
         result = Result.of_answer(self._transport.call("POST", f"{self._path}/run", body, key=key))
         return result.check() if check else result

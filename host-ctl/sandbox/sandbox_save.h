@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A sandbox's guest brought to the disk (sandbox_saved.h): the vmm writes into two new files, then a worker
+ * finds what they lie upon, gives all of it its names, and syncs it.
+ *
+ * Pages are about the memory that the VM was made of. It is recognised by its checksum, which the vmm has
+ * written into the state: the sandbox's own, its template's on the disk, or the one that its VM was made of,
+ * in this order. When none is that, as after a restart of the daemon when the template was built anew
+ * meanwhile, all of the memory is wanted; then that is what the next save is about.
+ */
+#ifndef HOST_CTL_SANDBOX_SAVE_H
+#define HOST_CTL_SANDBOX_SAVE_H
+
+#include "host-ctl/pool/template.h"
+#include <limits.h>
+
+/* The worker's, from sandbox_save_work on until it is done. */
+struct sandbox_save {
+	char state_directory[PATH_MAX], id[64], template[TEMPLATE_NAME_MAX];
+	json_t *made;		     /* as of sandbox_saved_describe, a reference */
+	int base_state, base_memory; /* that its VM was made of; -1: not known */
+	int folder, state, memory;   /* the last two: what the vmm writes to; memory: all of it, or pages */
+	bool whole;		     /* all of it */
+	/* What came of it. */
+	bool wants_whole;   /* there is nothing that the pages lie upon */
+	bool is_there;	    /* it may be restored; else nothing of it is left */
+	struct error error; /* kind ERROR_NONE: all is well */
+};
+
+/* Takes nothing yet. made: a reference is taken. */
+void sandbox_save_init(struct sandbox_save *save, const char *state_directory, const char *id,
+	const char *template, json_t *made);
+/* Opens what its VM was made of, as far as it is known. */
+void sandbox_save_know_base(struct sandbox_save *save, const struct vm_source *source);
+/* Two new files, in place of those before. 0, or -1 with save->error set. */
+int sandbox_save_open(struct sandbox_save *save, bool whole);
+/* Brings what was written to the disk. For a worker. */
+void sandbox_save_work(struct sandbox_save *save);
+/* It is not to be, and does not come back after a loss of power either. 0 or -errno. */
+int sandbox_save_undo(struct sandbox_save *save);
+/* Closes all, and removes what was not done. Takes one that is all that init made. */
+void sandbox_save_finish(struct sandbox_save *save);
+
+#endif

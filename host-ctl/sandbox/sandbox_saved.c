@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "host-ctl/sandbox/sandbox_saved.h"
+#include "common/io.h"
+#include "host-ctl/sandbox/sandbox_files.h"
+#include "host-ctl/support/input_file.h"
+#include "host-ctl/support/json_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { MAGIC_BYTES = 8, SUM_AT = 32, SUM_DIGITS = VMM_RESTORE_SUM_DIGITS };
+
+/* A source, with the texts that it needs. */
+struct restored {
+	struct pool_source made;   /* the first, so that a cast is the way from it */
+	struct template *template; /* whose memory it lies upon; NULL: a file of its own */
+	char memory_sum[SUM_DIGITS + 1];
+	char state[PATH_MAX], pages[PATH_MAX], memory[PATH_MAX], image[PATH_MAX], upper[PATH_MAX],
+		lower[PATH_MAX];
+};
+
+int sandbox_saved_sum(int state, uint64_t *sum)
+{
+	static const char magic[] = "TNDXSNAP";
+	char start[SUM_AT + sizeof *sum];
+
+	if (io_pread_full(state, start, sizeof start, 0) != sizeof start ||
+		memcmp(start, magic, MAGIC_BYTES) != 0)
+		return -EBADMSG;
+	/* Of this host's vmm, and it is little-endian. */
+	memcpy(sum, start + SUM_AT, sizeof *sum);
+	return 0;
+}
+
+json_t *sandbox_saved_describe(const struct vm *vm)
+{
+	const struct vm_source *source = vm->source;
+	struct stat image = {0};
+
+	/* One that is gone is found out when it is wanted. */
+	if (stat(source->image.path, &image) < 0)
+		image.st_size = 0;
+	return json_pack("{s:I,s:I,s:i,s:I,s:{s:s,s:I,s:I}}", "memory_bytes",
+		(json_int_t)source->memory_bytes, "disk_bytes", (json_int_t)source->disk_bytes, "cpus",
+		(int)source->cpus, "cid", (json_int_t)vm_cid(vm), "image", "path", source->image.name,
+		"bytes", (json_int_t)image.st_size, "changed_ns", (json_int_t)input_file_changed_ns(&image));
+}
+
+static uint64_t number_of(const json_t *object, const char *field)
+{
+	const json_int_t number = json_integer_value(json_object_get(object, field));
+
+	return number > 0 ? (uint64_t)number : 0;
+}
+
+uint64_t sandbox_saved_memory_bytes(const json_t *made)
+{
+	return number_of(made, "memory_bytes");
+}
+
+static void make_path(const char *state_directory, const char *id, const char *name, char path[PATH_MAX])
+{
+	sandbox_files_path(state_directory, id, name, path, PATH_MAX);
+}
+
+int sandbox_saved_open(const char *state_directory, const char *id)
+{
+	char path[PATH_MAX];
+	int folder;
+
+	make_path(state_directory, id, "", path);
+	folder = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+	return folder < 0 ? -errno : folder;
+}
+
+static bool has(const char *state_directory, const char *id, const char *name)
+{
+	char path[PATH_MAX];
+
+	make_path(state_directory, id, name, path);
+	return faccessat(AT_FDCWD, path, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+bool sandbox_saved_is_there(const char *state_directory, const char *id)
+{
+	return has(state_directory, id, SANDBOX_SAVED_STATE);
+}
+
+bool sandbox_saved_has_disk(const char *state_directory, const char *id)
+{
+	return has(state_directory, id, SANDBOX_FILES_UPPER);
+}
+
+/* --- restoring --- */
+
+static void destroy(struct pool_source *source)
+{
+	struct restored *restored = (struct restored *)source;
+
+	template_drop(restored->template);
+	free(restored);
+}
+
+/* What is loaded is not read again: all that lies upon it shares its pages. */
+static void share_memory(struct restored *restored, struct template *template)
+{
+	char sum[SUM_DIGITS + 1];
+	uint64_t number;
+
+	if (!template || sandbox_saved_sum(template->state, &number))
+		return;
+	snprintf(sum, sizeof sum, "%016" PRIx64, number);
+	if (strcmp(sum, restored->memory_sum) != 0)
+		return;
+	restored->template = template_take(template);
+	restored->made.source.memory = (struct vm_file){template->memory_path, restored->memory};
+	restored->made.source.memory_sum = restored->memory_sum;
+}
+
+static const char *take_about(struct restored *restored, const json_t *about)
+{
+	struct vm_source *source = &restored->made.source;
+	const char *sum = json_string_value(json_object_get(about, "memory_sum"));
+
+	source->memory_bytes = number_of(about, "memory_bytes");
+	source->disk_bytes = number_of(about, "disk_bytes");
+	source->cpus = (unsigned int)number_of(about, "cpus");
+	source->cid = (uint32_t)number_of(about, "cid");
+	if (number_of(about, "format") != SANDBOX_SAVED_FORMAT)
+		return "it is of another version";
+	if (!source->memory_bytes || source->memory_bytes > TEMPLATE_MEMORY_MAX || !source->cpus ||
+		source->cpus > TEMPLATE_CPUS_MAX || source->cid < TEMPLATE_CID || !sum ||
+		strlen(sum) != SUM_DIGITS)
+		return "it is damaged";
+	memcpy(restored->memory_sum, sum, sizeof restored->memory_sum);
+	return NULL;
+}
+
+/* A regular file of the folder: 0 with *path set, or -errno; bytes: NULL, or what it has. */
+static int find(int folder, const char *name, const char *path, struct vm_file *file, uint64_t *bytes)
+{
+	struct stat status;
+
+	if (fstatat(folder, name, &status, AT_SYMLINK_NOFOLLOW) < 0)
+		return -errno;
+	if (!S_ISREG(status.st_mode))
+		return -EINVAL;
+	*file = (struct vm_file){path, path};
+	if (bytes)
+		*bytes = (uint64_t)status.st_blocks * 512;
+	return 0;
+}
+
+/* What was copied by nobody is where it was, if it is a device. */
+static int find_image(struct restored *restored, int folder, const json_t *about)
+{
+	const char *path = json_string_value(json_object_get(json_object_get(about, "image"), "path"));
+	int status = find(folder, SANDBOX_FILES_IMAGE, restored->image, &restored->made.source.image, NULL);
+	struct stat device;
+
+	if (status != -ENOENT || !path || stat(path, &device) < 0 || !S_ISBLK(device.st_mode))
+		return status;
+	snprintf(restored->image, sizeof restored->image, "%s", path);
+	restored->made.source.image = (struct vm_file){restored->image, restored->image};
+	return 0;
+}
+
+/* 0, or -errno with *name of the file that it is of. */
+static int find_files(struct restored *restored, int folder, const json_t *about, const char **name)
+{
+	struct vm_source *source = &restored->made.source;
+	int status = find(folder, *name = SANDBOX_SAVED_STATE, restored->state, &source->state, NULL);
+
+	if (!status)
+		status = find(folder, *name = SANDBOX_SAVED_MEMORY, restored->memory, &source->memory, NULL);
+	if (!status && json_is_true(json_object_get(about, "private")))
+		status = find(folder, *name = SANDBOX_SAVED_PAGES, restored->pages, &source->pages,
+			&source->pages_bytes);
+	if (!status && (*name = SANDBOX_FILES_IMAGE))
+		status = find_image(restored, folder, about);
+	if (!status && source->disk_bytes)
+		status = find(folder, *name = SANDBOX_FILES_LOWER, restored->lower, &source->disk, NULL);
+	if (!status && source->disk_bytes)
+		status = find(folder, *name = SANDBOX_FILES_UPPER, restored->upper, &source->upper, NULL);
+	return status;
+}
+
+static void set_paths(struct restored *restored, const char *state_directory, const char *id)
+{
+	make_path(state_directory, id, SANDBOX_SAVED_STATE, restored->state);
+	make_path(state_directory, id, SANDBOX_SAVED_PAGES, restored->pages);
+	make_path(state_directory, id, SANDBOX_SAVED_MEMORY, restored->memory);
+	make_path(state_directory, id, SANDBOX_FILES_IMAGE, restored->image);
+	make_path(state_directory, id, SANDBOX_FILES_UPPER, restored->upper);
+	make_path(state_directory, id, SANDBOX_FILES_LOWER, restored->lower);
+}
+
+/* 0, or -1 with *error set. */
+static int take_folder(struct restored *restored, int folder, const char *id, struct error *error)
+{
+	const char *kind = NULL, *name = SANDBOX_SAVED_ABOUT, *fault;
+	json_t *about = json_file_read(folder, SANDBOX_SAVED_ABOUT, SANDBOX_SAVED_JSON_MAX, &kind);
+	int status;
+
+	fault = about ? take_about(restored, about) : "it cannot be read";
+	if (!fault) {
+		status = find_files(restored, folder, about, &name);
+		if (status)
+			fault = status == -EINVAL ? "it is no file" : strerror(-status);
+	}
+	json_decref(about);
+	if (!fault)
+		return 0;
+	return error_set(error, ERROR_INTERNAL,
+		"sandbox %s cannot be woken: %s, of what was saved of it: %s: put the file back as it was",
+		id, name, fault);
+}
+
+struct pool_source *sandbox_saved_source(const char *state_directory, const char *id,
+	const struct templates *templates, const char *template, struct error *error)
+{
+	struct restored *restored = calloc(1, sizeof *restored);
+	int folder, status;
+
+	if (!restored) {
+		error_set(error, ERROR_INTERNAL, "out of memory for the sandbox");
+		return NULL;
+	}
+	restored->made = (struct pool_source){
+		.source = {.same_machine = true, .held = true}, .references = 1, .destroy = destroy};
+	set_paths(restored, state_directory, id);
+	folder = sandbox_saved_open(state_directory, id);
+	status = folder < 0 ? error_set(error, ERROR_INTERNAL, "sandbox %s cannot be woken: its folder: %s",
+				      id, strerror(-folder))
+			    : take_folder(restored, folder, id, error);
+	fd_close(&folder);
+	if (status) {
+		destroy(&restored->made);
+		return NULL;
+	}
+	if (restored->made.source.pages.path)
+		share_memory(restored, templates_loaded(templates, template));
+	return &restored->made;
+}
+
+/* --- removing --- */
+
+int sandbox_saved_remove(int folder)
+{
+	/* Without its state the other is nothing. */
+	if (unlinkat(folder, SANDBOX_SAVED_STATE, 0) < 0 && errno != ENOENT)
+		return -errno;
+	if (unlinkat(folder, SANDBOX_SAVED_PAGES, 0) < 0 && errno != ENOENT)
+		return -errno;
+	return fsync(folder) < 0 ? -errno : 0;
+}
+
+void sandbox_saved_tidy(int folder)
+{
+	static const char *const names[] = {SANDBOX_SAVED_STATE SANDBOX_SAVED_NEW,
+		SANDBOX_SAVED_PAGES SANDBOX_SAVED_NEW, SANDBOX_SAVED_MEMORY SANDBOX_SAVED_NEW,
+		SANDBOX_FILES_IMAGE SANDBOX_SAVED_NEW, SANDBOX_SAVED_ABOUT SANDBOX_SAVED_NEW};
+
+	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+		unlinkat(folder, names[i], 0);
+}

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a suspended sandbox is, in its folder (sandbox_files.h), whole by itself: wherever the state folder is
+ * moved or copied to, and whatever becomes of its template.
+ *
+ *   STATE-DIR/sandboxes/ID/state       the guest's processors and devices (docs/snapshot.md)
+ *                          pages       what its memory has that `memory` has not; none when that has all
+ *                          memory      what these lie upon: the template's, by another name
+ *                          image       its template's, by another name
+ *                          upper, lower   of one with a disk
+ *                          saved.json  what else a restore needs
+ *
+ * Where a file cannot be linked, because it is in another file system, it is copied. `memory`, `image` and
+ * saved.json stay when it has woken: the next save is about the same memory again.
+ *
+ * `state` is there, with all that it needs, exactly while the guest may be restored from it: it comes by a
+ * rename after everything else is on the disk, and goes, on the disk as well, before anybody is told that the
+ * guest runs on. What is being written ends in ".new".
+ *
+ * saved.json: {"format", "private": is there a file of pages, "memory_sum": the checksum of what they lie
+ * upon, and, as sandbox_saved_describe has it, "memory_bytes", "disk_bytes", "cpus", "cid", "image": {"path",
+ * "bytes", "changed_ns"}}.
+ */
+#ifndef HOST_CTL_SANDBOX_SAVED_H
+#define HOST_CTL_SANDBOX_SAVED_H
+
+#include "host-ctl/pool/templates.h"
+
+enum { SANDBOX_SAVED_FORMAT = 1, SANDBOX_SAVED_JSON_MAX = 16 * 1024 };
+#define SANDBOX_SAVED_STATE "state"
+#define SANDBOX_SAVED_PAGES "pages"
+#define SANDBOX_SAVED_MEMORY "memory"
+#define SANDBOX_SAVED_ABOUT "saved.json"
+#define SANDBOX_SAVED_NEW ".new"
+
+/* The checksum of memory, of a state file that is open (docs/snapshot.md). 0; -EBADMSG: it is none. */
+int sandbox_saved_sum(int state, uint64_t *sum);
+
+/* What a VM is made of, as far as its save does not tell; the caller's. NULL without memory. */
+json_t *sandbox_saved_describe(const struct vm *vm);
+/* How much memory such a guest has; 0: it does not say. */
+uint64_t sandbox_saved_memory_bytes(const json_t *made);
+
+/* Its folder, an fd of the caller's; -ENOENT or another -errno. */
+int sandbox_saved_open(const char *state_directory, const char *id);
+/* It may be restored. */
+bool sandbox_saved_is_there(const char *state_directory, const char *id);
+/* Its guest has its files on a disk, which goes on when it runs. */
+bool sandbox_saved_has_disk(const char *state_directory, const char *id);
+/* What is restored, held and as the machine that it was; the caller's reference. NULL with *error set,
+ * internal: a file is missing or damaged, as far as can be seen without reading it whole. */
+struct pool_source *sandbox_saved_source(const char *state_directory, const char *id,
+	const struct templates *templates, const char *template, struct error *error);
+/* It is restored no more: on the disk as well, when this returns, which takes a while. 0 or -errno: it may
+ * yet be there. */
+int sandbox_saved_remove(int folder);
+/* What was being written, and is not whole. */
+void sandbox_saved_tidy(int folder);
+
+#endif

@@ -1,0 +1,356 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A sandbox goes from memory to the disk (sandbox_save.h):
+ *
+ *   PAUSES ──the guest stands──▶ SAVES ──the vmm has written──▶ WRITES ──a worker has synced──▶ NOTES
+ *                                  ▲ it lies upon nothing known: all │                            │ the row
+ *                                  └─────────────────────────────────┘                            ▼
+ *                                                                                               ENDS
+ *
+ * From ENDS on what is saved is the truth, and the VM ends; before, the VM is, and what fails undoes what is
+ * there of the save and lets the guest run on, if it ran. A VM that ends by itself fails its sandbox until
+ * all of it is written; after that it is not needed.
+ */
+#include "common/io.h"
+#include "common/log.h"
+#include "host-ctl/sandbox/commands.h"
+#include "host-ctl/sandbox/sandbox_private.h"
+#include "host-ctl/sandbox/sandbox_record.h"
+#include "host-ctl/sandbox/sandbox_save.h"
+#include "host-ctl/sandbox/sandboxes_private.h"
+
+#include <errno.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum phase { PAUSES, SAVES, WRITES, NOTES, ENDS, RESUMES };
+
+struct sandbox_suspension {
+	struct sandboxes *all;
+	struct sandbox *sandbox; /* NULL: it is not waited for; the worker still has `files` */
+	enum phase phase;
+	bool stood; /* before */
+	bool works; /* a worker has `files` */
+	struct vm_save save;
+	struct vm_request stand; /* pause, and resume */
+	struct sandbox_save files;
+};
+
+static void finish(struct sandbox_suspension *suspension)
+{
+	if (suspension->sandbox)
+		suspension->sandbox->suspension = NULL;
+	suspension->sandbox = NULL;
+	/* The worker's end is the other's. */
+	if (suspension->works)
+		return;
+	sandbox_save_finish(&suspension->files);
+	free(suspension);
+}
+
+void sandbox_suspension_leave(struct sandbox *sandbox)
+{
+	if (!sandbox_suspension_works(sandbox))
+		sandbox_suspension_forget(sandbox);
+}
+
+void sandbox_suspension_forget(struct sandbox *sandbox)
+{
+	struct sandbox_suspension *suspension = sandbox->suspension;
+
+	if (!suspension)
+		return;
+	if (sandbox->vm) {
+		vm_forget(sandbox->vm, &suspension->save.request);
+		vm_forget(sandbox->vm, &suspension->stand);
+	}
+	finish(suspension);
+}
+
+bool sandbox_suspension_works(const struct sandbox *sandbox)
+{
+	return sandbox->suspension && sandbox->suspension->works;
+}
+
+/* --- what does not come about --- */
+
+static void end_undone(struct sandbox *sandbox, enum sandbox_state next)
+{
+	finish(sandbox->suspension);
+	sandbox_move(sandbox, next, NULL);
+}
+
+static void resumed(struct vm_request *request, int status, int fd)
+{
+	struct sandbox_suspension *suspension =
+		(struct sandbox_suspension *)((char *)request - offsetof(struct sandbox_suspension, stand));
+	struct sandbox *sandbox = suspension->sandbox;
+
+	(void)fd;
+	if (status)
+		log_warn("sandbox %s: the vmm could not let its guest run on: %s", sandbox->id,
+			strerror(-status));
+	end_undone(sandbox, status ? SANDBOX_PAUSED : SANDBOX_READY);
+}
+
+/* sandbox->error says why. */
+static void give_up(struct sandbox_suspension *suspension)
+{
+	struct sandbox *sandbox = suspension->sandbox;
+	int status = sandbox_save_undo(&suspension->files);
+
+	log_warn("%s", sandbox->error.message);
+	/* A guest that runs on must not be found as it was. */
+	if (status || !sandbox->vm || sandbox->vm->state != VM_OWNED) {
+		if (status)
+			log_error("sandbox %s: what was saved of it cannot be removed: %s", sandbox->id,
+				strerror(-status));
+		if (sandbox->vm)
+			vm_end(sandbox->vm, "its sandbox could not be suspended");
+		sandbox_lose_ended(sandbox, sandbox->error.message);
+		return;
+	}
+	suspension->phase = RESUMES;
+	suspension->stand.replied = resumed;
+	if (suspension->stood)
+		end_undone(sandbox, SANDBOX_PAUSED);
+	else if (vm_ask_resume(sandbox->vm, &suspension->stand))
+		sandbox_fail(sandbox, "its guest could not be let run on");
+	else
+		sandbox_set_clock(sandbox, SANDBOX_CLOCK_PATIENCE, SANDBOX_PATIENCE_MS);
+}
+
+static void refuse(struct sandbox_suspension *suspension, const char *what, int status, const char *words)
+{
+	const bool full = status == -ENOSPC || status == -EDQUOT || status == -EFBIG;
+
+	error_set(&suspension->sandbox->error, full ? ERROR_EXHAUSTED : ERROR_INTERNAL,
+		"sandbox %s could not be %s: %s", suspension->sandbox->id, what,
+		words[0] ? words : strerror(-status));
+	give_up(suspension);
+}
+
+/* --- what comes one after the other --- */
+
+static void begin_save(struct sandbox_suspension *suspension, bool whole)
+{
+	struct sandbox *sandbox = suspension->sandbox;
+	int status;
+
+	suspension->phase = SAVES;
+	if (sandbox_save_open(&suspension->files, whole)) {
+		sandbox->error = suspension->files.error;
+		give_up(suspension);
+		return;
+	}
+	sandbox_set_clock(sandbox, SANDBOX_CLOCK_PATIENCE, SANDBOX_SAVE_MS);
+	status = vm_ask_save(
+		sandbox->vm, suspension->files.state, suspension->files.memory, !whole, &suspension->save);
+	if (status)
+		refuse(suspension, "saved", status,
+			status == -EPERM ? "the daemon may not let its vmm write so much (CAP_SYS_RESOURCE)"
+					 : "");
+}
+
+static void paused(struct vm_request *request, int status, int fd)
+{
+	struct sandbox_suspension *suspension =
+		(struct sandbox_suspension *)((char *)request - offsetof(struct sandbox_suspension, stand));
+	struct sandbox *sandbox = suspension->sandbox;
+
+	(void)fd;
+	if (!status) {
+		begin_save(suspension, false);
+		return;
+	}
+	error_set(&sandbox->error, ERROR_INTERNAL, "the vmm could not pause sandbox %s: %s", sandbox->id,
+		strerror(-status));
+	end_undone(sandbox, SANDBOX_READY);
+}
+
+/* What it is to be after it cannot be noted, or is. */
+static void note(struct sandbox_suspension *suspension)
+{
+	struct sandbox *sandbox = suspension->sandbox;
+
+	suspension->phase = NOTES;
+	if (sandbox_record_suspended(sandbox, &sandbox->error))
+		give_up(suspension);
+}
+
+static void work(void *context)
+{
+	struct sandbox_suspension *suspension = context;
+
+	sandbox_save_work(&suspension->files);
+}
+
+static void go_on(struct sandbox_suspension *suspension)
+{
+	struct sandbox *sandbox = suspension->sandbox;
+
+	if (!sandbox) {
+		/* Nobody wants it, or its sandbox is gone. */
+		sandbox_save_undo(&suspension->files);
+		finish(suspension);
+		return;
+	}
+	if (sandbox->state != SANDBOX_SUSPENDING) {
+		sandbox_save_undo(&suspension->files);
+		finish(suspension);
+		if (sandbox->state == SANDBOX_DELETING && !sandbox->writing && !sandbox->vm)
+			sandbox_settle_deleted(sandbox);
+	} else if (suspension->files.error.kind) {
+		sandbox->error = suspension->files.error;
+		give_up(suspension);
+	} else if (!suspension->files.wants_whole) {
+		note(suspension);
+	} else if (sandbox->vm && sandbox->vm->state == VM_OWNED) {
+		begin_save(suspension, true);
+	} else {
+		error_set(&sandbox->error, ERROR_GUEST_LOST, "the VM of sandbox %s has ended", sandbox->id);
+		give_up(suspension);
+	}
+}
+
+static void worked(void *context)
+{
+	struct sandbox_suspension *suspension = context;
+	struct sandboxes *all = suspension->all;
+
+	suspension->works = false;
+	go_on(suspension);
+	sandboxes_end_work(all);
+}
+
+static void saved(struct vm_request *request, int status, int fd)
+{
+	struct sandbox_suspension *suspension =
+		(struct sandbox_suspension *)((char *)request -
+					      offsetof(struct sandbox_suspension, save.request));
+	struct sandbox *sandbox = suspension->sandbox;
+
+	(void)fd;
+	if (status == -ENODATA && !suspension->files.whole) {
+		/* It was booted. */
+		begin_save(suspension, true);
+		return;
+	}
+	if (status) {
+		refuse(suspension, "saved", status, suspension->save.words);
+		return;
+	}
+	suspension->phase = WRITES;
+	/* The disk takes what it takes. */
+	sandbox_set_clock(sandbox, SANDBOX_CLOCK_PATIENCE, 0);
+	suspension->works = true;
+	status = sandboxes_begin_work(sandbox->all, work, worked, suspension);
+	if (!status)
+		return;
+	suspension->works = false;
+	refuse(suspension, "saved", status, "");
+}
+
+static void settle(struct sandbox *sandbox)
+{
+	sandbox_forget_vm(sandbox);
+	finish(sandbox->suspension);
+	sandbox_move(sandbox, SANDBOX_SUSPENDED, NULL);
+}
+
+void sandbox_suspend_recorded(struct sandbox *sandbox, const struct error *error)
+{
+	struct sandbox_suspension *suspension = sandbox->suspension;
+
+	if (error) {
+		sandbox->error = *error;
+		give_up(suspension);
+		return;
+	}
+	suspension->phase = ENDS;
+	suspension->files.is_there = false;
+	commands_sleep(sandbox);
+	/* Whoever was told of the end of one may have had it deleted. */
+	if (sandbox->state != SANDBOX_SUSPENDING)
+		return;
+	if (sandbox->vm)
+		vm_end(sandbox->vm, "its sandbox was suspended");
+	else
+		settle(sandbox);
+}
+
+bool sandbox_needs_no_vm(const struct sandbox *sandbox)
+{
+	const struct sandbox_suspension *suspension = sandbox->suspension;
+
+	return suspension && suspension->phase >= WRITES && suspension->phase <= ENDS;
+}
+
+void sandbox_suspend_gone(struct sandbox *sandbox)
+{
+	if (sandbox->suspension->phase == ENDS)
+		settle(sandbox);
+}
+
+/* --- the beginning --- */
+
+/* What is on its way to a command is nowhere to be kept. */
+static int check_input(const struct sandbox *sandbox, struct error *error)
+{
+	const struct command *command = sandbox->commands;
+
+	while (command &&
+		(command->state != COMMAND_RUNNING || !command->reader || command->session.input_ended))
+		command = command->next;
+	if (!command)
+		return 0;
+	return error_set(error, ERROR_CONFLICT,
+		"sandbox %s cannot be suspended while a client is attached to command %s, which reads what "
+		"that sends: let it end its input, or detach",
+		sandbox->id, command->id);
+}
+
+int sandbox_suspend(struct sandbox *sandbox, struct error *error)
+{
+	const struct sandboxes_config *config = &sandbox->all->config;
+	struct sandbox_suspension *suspension;
+	int status = 0;
+
+	if (check_input(sandbox, error))
+		return -1;
+	if (!config->journal) {
+		*error = *config->journal_error;
+		return -1;
+	}
+	if (!sandbox->made)
+		return error_set(error, ERROR_CONFLICT,
+			"sandbox %s was made by an older daemon, and cannot be suspended", sandbox->id);
+	suspension = calloc(1, sizeof *suspension);
+	if (!suspension)
+		return error_set(error, ERROR_INTERNAL, "out of memory for the sandbox");
+	suspension->all = sandbox->all;
+	suspension->sandbox = sandbox;
+	suspension->stood = sandbox->state == SANDBOX_PAUSED;
+	suspension->stand.replied = paused;
+	suspension->save.request.replied = saved;
+	sandbox_save_init(&suspension->files, config->state_directory, sandbox->id, sandbox->spec.template,
+		sandbox->made);
+	if (!sandbox->vm->found)
+		sandbox_save_know_base(&suspension->files, sandbox->vm->source);
+	if (!suspension->stood)
+		status = vm_ask_pause(sandbox->vm, &suspension->stand);
+	if (status) {
+		suspension->sandbox = NULL;
+		finish(suspension);
+		return sandbox_refuse_request(sandbox, status, error);
+	}
+	sandbox->suspension = suspension;
+	sandbox->has_folder = true;
+	fd_close(&sandbox->stream);
+	sandbox_move(sandbox, SANDBOX_SUSPENDING, NULL);
+	if (suspension->stood)
+		begin_save(suspension, false);
+	return 0;
+}

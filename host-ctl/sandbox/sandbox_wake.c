@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A suspended sandbox gets a VM again, of what was saved of it (sandbox_saved.h):
+ *
+ *   claimed ──restored, `held`──▶ its row says that it lives ──let run──▶ warm ──the save is removed──▶ READY
+ *
+ * Until it is let run it is suspended still, whatever happens, also for the next daemon. After that, one with
+ * its files on a disk is not what was saved any more; of another the save is good until it is removed, and
+ * what fails before leaves it suspended.
+ */
+#include "common/io.h"
+#include "common/log.h"
+#include "host-ctl/journal/journal_sandboxes.h"
+#include "host-ctl/sandbox/sandbox_private.h"
+#include "host-ctl/sandbox/sandbox_record.h"
+#include "host-ctl/sandbox/sandbox_saved.h"
+#include "host-ctl/sandbox/sandboxes_private.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* A worker's. */
+struct sandbox_removal {
+	struct sandboxes *all;
+	struct sandbox *sandbox; /* NULL: it is gone, or has no VM any more */
+	int folder, status;
+};
+
+/* Its row may say otherwise by now. */
+static void be_suspended(struct sandbox *sandbox)
+{
+	struct error error;
+
+	sandbox_forget_vm(sandbox);
+	sandbox_move(sandbox, SANDBOX_SUSPENDED, NULL);
+	if (sandbox_record_suspended(sandbox, &error))
+		log_warn("sandbox %s: %s", sandbox->id, error.message);
+}
+
+/* Its VM is no more, or never came; sandbox->error says why. */
+static void fail(struct sandbox *sandbox)
+{
+	const bool ran =
+		sandbox->runs && sandbox_saved_has_disk(sandbox->all->config.state_directory, sandbox->id);
+
+	log_warn("sandbox %s is not woken: %s", sandbox->id, sandbox->error.message);
+	sandbox->pool = NULL;
+	sandbox->verified = true;
+	if (ran) {
+		sandbox_forget_saved(sandbox);
+		sandbox_lose_ended(sandbox, sandbox->error.message);
+		return;
+	}
+	be_suspended(sandbox);
+}
+
+int sandbox_wake(struct sandbox *sandbox, struct error *error)
+{
+	const struct sandboxes_config *config = &sandbox->all->config;
+	struct pool_source *source = sandbox_saved_source(
+		config->state_directory, sandbox->id, config->templates, sandbox->spec.template, error);
+	int status;
+
+	if (!source)
+		return -1;
+	sandbox->pool = templates_own_pool(config->templates);
+	sandbox->warm = sandbox->runs = false;
+	status = pool_claim_own(sandbox->pool, &sandbox->claim, source, error);
+	pool_source_drop(source);
+	if (status)
+		sandbox->pool = NULL;
+	else
+		sandbox_move(sandbox, SANDBOX_WAKING, NULL);
+	return status;
+}
+
+/* Nothing of its guest has run. */
+void sandbox_wake_held(struct sandbox *sandbox, struct vm *vm)
+{
+	sandbox_know_vm(sandbox, vm);
+	if (sandbox_record(sandbox, &sandbox->error) == 0)
+		return;
+	pool_cancel(sandbox->pool, &sandbox->claim);
+	fail(sandbox);
+}
+
+void sandbox_wake_recorded(struct sandbox *sandbox, const struct error *error)
+{
+	/* Its VM has ended meanwhile; then it is suspended again, or waits for its end to be told. */
+	if (!sandbox->claim.vm)
+		return;
+	if (!error) {
+		sandbox->runs = true;
+		vm_let_run(sandbox->claim.vm);
+		return;
+	}
+	sandbox->error = *error;
+	pool_cancel(sandbox->pool, &sandbox->claim);
+	fail(sandbox);
+}
+
+void sandbox_wake_refused(struct sandbox *sandbox, const struct error *error)
+{
+	sandbox->error = *error;
+	fail(sandbox);
+}
+
+/* --- its VM is warm --- */
+
+static void work(void *context)
+{
+	struct sandbox_removal *removal = context;
+
+	removal->status = sandbox_saved_remove(removal->folder);
+}
+
+static void go_on(struct sandbox *sandbox, int status)
+{
+	if (sandbox->state != SANDBOX_WAKING)
+		return;
+	if (!status) {
+		sandbox_move(sandbox, SANDBOX_READY, NULL);
+		return;
+	}
+	log_error("sandbox %s: what was saved of it cannot be removed: %s", sandbox->id, strerror(-status));
+	sandbox_fail(sandbox, "what was saved of it cannot be removed");
+}
+
+static void worked(void *context)
+{
+	struct sandbox_removal *removal = context;
+	struct sandboxes *all = removal->all;
+	struct sandbox *sandbox = removal->sandbox;
+	int status = removal->status;
+
+	if (sandbox)
+		sandbox->removal = NULL;
+	fd_close(&removal->folder);
+	free(removal);
+	if (sandbox)
+		go_on(sandbox, status);
+	sandboxes_end_work(all);
+}
+
+void sandbox_removal_forget(struct sandbox *sandbox)
+{
+	if (sandbox->removal)
+		sandbox->removal->sandbox = NULL;
+	sandbox->removal = NULL;
+}
+
+int sandbox_woken(struct sandbox *sandbox)
+{
+	struct sandbox_removal *removal = calloc(1, sizeof *removal);
+	int status = -1;
+
+	if (removal) {
+		*removal = (struct sandbox_removal){.all = sandbox->all,
+			.sandbox = sandbox,
+			.folder = sandbox_saved_open(sandbox->all->config.state_directory, sandbox->id)};
+		status = removal->folder < 0 ? removal->folder
+					     : sandboxes_begin_work(sandbox->all, work, worked, removal);
+	}
+	if (!status) {
+		sandbox->removal = removal;
+		return 0;
+	}
+	if (removal)
+		fd_close(&removal->folder);
+	free(removal);
+	return error_set(&sandbox->error, ERROR_INTERNAL, "what was saved of sandbox %s cannot be removed",
+		sandbox->id);
+}
+
+/* --- of an earlier daemon --- */
+
+void sandbox_forget_saved(struct sandbox *sandbox)
+{
+	int folder = sandbox->has_folder
+			     ? sandbox_saved_open(sandbox->all->config.state_directory, sandbox->id)
+			     : -1;
+	int status;
+
+	if (folder < 0)
+		return;
+	sandbox_saved_tidy(folder);
+	status = sandbox_saved_remove(folder);
+	if (status)
+		log_error("sandbox %s: what was saved of it cannot be removed: %s", sandbox->id,
+			strerror(-status));
+	fd_close(&folder);
+}
+
+/* What lives by its row, and has no VM, was cut off on its way to the disk or back; it is what was saved,
+ * unless its disk has gone on. */
+bool sandbox_restore_suspended(struct sandbox *sandbox, int state)
+{
+	const char *state_directory = sandbox->all->config.state_directory;
+
+	if (state != JOURNAL_SANDBOX_SUSPENDED &&
+		(state != JOURNAL_SANDBOX_LIVES || sandbox->has_files ||
+			!sandbox_saved_is_there(state_directory, sandbox->id))) {
+		sandbox_forget_saved(sandbox);
+		return false;
+	}
+	sandbox->state = SANDBOX_WAKING;
+	if (state == JOURNAL_SANDBOX_LIVES) {
+		be_suspended(sandbox);
+		return true;
+	}
+	sandbox_forget_vm(sandbox);
+	sandbox_move(sandbox, SANDBOX_SUSPENDED, NULL);
+	return true;
+}

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "host-ctl/support/file_copy.h"
+
+#include <errno.h>
+#include <sys/sendfile.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* [from, until) of one file to the same place of another. */
+static int copy_range(int from, int to, off_t at, off_t until)
+{
+	if (lseek(to, at, SEEK_SET) < 0)
+		return -errno;
+	while (at < until) {
+		ssize_t sent = sendfile(to, from, &at, (size_t)(until - at));
+
+		if (sent < 0 && errno != EINTR)
+			return -errno;
+		if (sent == 0)
+			return -ENODATA; /* it was cut off meanwhile */
+	}
+	return 0;
+}
+
+int file_copy(int from, int to)
+{
+	struct stat status;
+	off_t at = 0, until;
+	int r;
+
+	if (fstat(from, &status) < 0 || ftruncate(to, status.st_size) < 0)
+		return -errno;
+	while ((at = lseek(from, at, SEEK_DATA)) >= 0) {
+		until = lseek(from, at, SEEK_HOLE);
+		if (until < 0)
+			return -errno;
+		r = copy_range(from, to, at, until);
+		if (r < 0)
+			return r;
+		at = until;
+	}
+	return errno == ENXIO ? 0 : -errno;
+}

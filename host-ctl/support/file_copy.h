@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A file's content into another, which is empty: holes stay holes. For a worker, as it takes a while. */
+#ifndef HOST_CTL_FILE_COPY_H
+#define HOST_CTL_FILE_COPY_H
+
+/* Both regular files or memfds, the first open for reading, the second for writing; where each is read from
+ * next is undefined. 0 or -errno: -ENODATA: the first was cut off meanwhile. */
+int file_copy(int from, int to);
+
+#endif

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Sandboxes that are suspended and woken, with a vmm that only plays, and what is in their folders. */
+#ifndef TESTS_UNIT_HOSTCTL_SUSPEND_FIXTURE_H
+#define TESTS_UNIT_HOSTCTL_SUSPEND_FIXTURE_H
+
+#include "tests/unit/hostctl_recovery_fixture.h"
+
+static char *const pool_of_one[] = {"--pool", "1", NULL};
+
+static inline void saved_path(const struct daemon *daemon, const char *id, const char *name, char path[192])
+{
+	snprintf(path, 192, "%s/sandboxes/%.40s%s%s", daemon->state, id, name[0] ? "/" : "", name);
+}
+
+static inline bool has_saved(const struct daemon *daemon, const char *id, const char *name)
+{
+	char path[192];
+
+	saved_path(daemon, id, name, path);
+	return access(path, F_OK) == 0;
+}
+
+static inline struct stat saved_status(const struct daemon *daemon, const char *id, const char *name)
+{
+	struct stat status;
+	char path[192];
+
+	saved_path(daemon, id, name, path);
+	assert_int_equal(lstat(path, &status), 0);
+	return status;
+}
+
+/* Files of its folder, by their number. */
+static inline void expect_saved(const struct daemon *daemon, const char *id, int files)
+{
+	char path[192];
+
+	saved_path(daemon, id, "", path);
+	assert_int_equal(count_entries(path, "") - 2, files);
+	assert_int_equal(saved_status(daemon, id, "").st_mode & 07777, 0700);
+	assert_true(has_saved(daemon, id, "state"));
+	assert_true(has_saved(daemon, id, "memory"));
+	assert_true(has_saved(daemon, id, "image"));
+	assert_true(has_saved(daemon, id, "saved.json"));
+}
+
+/* It cannot be restored: nothing is there that it was, and nothing half. */
+static inline void expect_none_saved(const struct daemon *daemon, const char *id)
+{
+	static const char *const names[] = {"state", "pages", "state.new", "pages.new", "memory.new",
+		"image.new", "saved.json.new"};
+
+	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+		assert_false(has_saved(daemon, id, names[i]));
+}
+
+/* How often its guest was saved, that of its template among it. */
+static inline void expect_lives(const struct daemon *daemon, const char *id, int lives)
+{
+	struct answer answer;
+	char wanted[96];
+
+	call_sandbox(daemon, "POST", id, "/run", "{\"argv\":[\"lives\"]}", &answer);
+	assert_int_equal(answer.status, 200);
+	snprintf(wanted, sizeof wanted, "{\"data\":\"%d\\n\",\"bytes\":%d,\"dropped\":0}", lives,
+		lives < 10 ? 2 : 3);
+	assert_string_equal(member(&answer, "stdout"), wanted);
+	answer_finish(&answer);
+}
+
+static inline void suspend(const struct daemon *daemon, const char *id)
+{
+	ask_sandbox(daemon, id, "suspend", "suspended");
+	assert_string_equal(field(daemon, id, "vm"), "null");
+	assert_string_equal(field(daemon, id, "reason"), "null");
+}
+
+static inline void wake(const struct daemon *daemon, const char *id)
+{
+	ask_sandbox(daemon, id, "wake", "ready");
+	expect_none_saved(daemon, id);
+}
+
+static inline void terminate(struct daemon *daemon)
+{
+	assert_int_equal(kill(daemon->pid, SIGTERM), 0);
+	assert_int_equal(daemon_wait(daemon), 0);
+	daemon->keep_kernel = true;
+}
+
+/* The next one, after a kill. */
+static inline void start_again(struct daemon *daemon)
+{
+	kill_daemon(daemon);
+	daemon->keep_kernel = true;
+	daemon_launch(daemon, "", pool_of_one, true);
+}
+
+/* What sandboxes that were not deleted leave. */
+static inline void remove_saved(const struct daemon *daemon)
+{
+	char path[192];
+	DIR *listing;
+	struct dirent *entry;
+
+	snprintf(path, sizeof path, "%s/sandboxes", daemon->state);
+	listing = opendir(path);
+	while (listing && (entry = readdir(listing))) {
+		if (entry->d_name[0] == '.')
+			continue;
+		saved_path(daemon, entry->d_name, "", path);
+		remove_folder(path);
+	}
+	if (listing)
+		closedir(listing);
+	snprintf(path, sizeof path, "%s/sandboxes", daemon->state);
+	rmdir(path);
+}
+
+static inline void finish(struct daemon *daemon)
+{
+	daemon_stop(daemon);
+	remove_saved(daemon);
+	remove_state(daemon);
+}
+
+#endif
