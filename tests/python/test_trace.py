@@ -308,11 +308,13 @@ class TraceCase(unittest.TestCase):
                 for event in events_of(trace, "exit")
             ],
             [(MARK_PORT, "marks", True, 1)] * 3
-            + [(MARK_PORT, "marks", False, 1), (MARK_PORT, None, True, 2), ("0x64", "reset", True, 1)],
+            + [(MARK_PORT, "marks", False, 1), (MARK_PORT, None, True, 2), ("0x64", "reset", True, 1)]
+            # The vCPU is called off.
+            + [(None, None, None, None)],
         )
         self.assertEqual(events_of(trace, "exit")[3]["args"]["value"], "0xff")
         self.assertIsNone(other["hello_us"])
-        self.assertEqual(other["returns"], {"boot": 0, "total": 6})
+        self.assertEqual(other["returns"], {"boot": 0, "total": 7})
         self.assertEqual(other["end"], {"status": 4, "reason": "the guest asked for a reset"})
 
     def test_several_cpus(self) -> None:
