@@ -4,6 +4,7 @@
 #include "common/log.h"
 #include "guest-init/agent.h"
 #include "guest-init/host_link.h"
+#include "guest-init/marks.h"
 #include "guest-init/mounts.h"
 #include "guest-init/power.h"
 #include <errno.h>
@@ -28,6 +29,7 @@ struct init {
 	enum phase phase;
 	int restart;
 	struct warnings warnings;
+	struct marks marks;
 };
 
 /* ---- the end ---- */
@@ -160,17 +162,20 @@ static void set_up_system(struct init *init)
 	int r;
 
 	mounts_early(&init->warnings);
+	marks_set(&init->marks, TRACE_MARK_MOUNTED);
 	report_small_blocks();
 	open_stdio();
 	open_log();
 	read_options(&options, &init->warnings);
 	mounts_root(&options, &init->warnings);
+	marks_set(&init->marks, TRACE_MARK_ROOT);
 	mounts_late(&init->warnings);
 	mkdir("/etc", 0755);
 	mkdir("/root", 0700);
 	r = host_link_loopback_up();
 	if (r < 0)
 		warnings_add(&init->warnings, "network: lo is not up: %s", strerror(-r));
+	marks_set(&init->marks, TRACE_MARK_SYSTEM);
 }
 
 static void set_up_agent(struct init *init)
@@ -196,6 +201,7 @@ static void set_up_agent(struct init *init)
 		power_fail("no agent", -r);
 	if (listener < 0)
 		return;
+	marks_set(&init->marks, TRACE_MARK_AGENT);
 	/* Only now: who gets our HELLO may connect at once. */
 	r = agent_open_link(init->agent);
 	if (r < 0)
@@ -214,6 +220,8 @@ _Noreturn void init_run(void)
 	umask(022);
 	log_init("guest-init", LOG_LEVEL_INFO);
 	/* ==== From here on PID 1 may not exit or return: every way out is power_end or power_fail. ==== */
+	marks_open(&init.marks);
+	marks_set(&init.marks, TRACE_MARK_INIT);
 	set_up_system(&init);
 	init.loop = loop_create();
 	if (!init.loop)
@@ -222,6 +230,7 @@ _Noreturn void init_run(void)
 	if (!init.timer)
 		power_fail("no timer", errno);
 	set_up_agent(&init);
+	marks_close(&init.marks);
 	watch_signals(&init);
 	r = loop_run(init.loop);
 	power_fail("the event loop has ended", r < 0 ? -r : 0);

@@ -69,6 +69,13 @@ static struct bus_window *find_window(struct bus *bus, uint64_t address, uint32_
 	return window;
 }
 
+const char *bus_name(struct bus *bus, uint64_t address, uint32_t length)
+{
+	const struct bus_window *window = find_window(bus, address, length);
+
+	return window ? window->name : NULL;
+}
+
 static void count_stray(struct bus *bus, uint64_t address)
 {
 	unsigned i = 0;

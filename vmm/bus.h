@@ -53,6 +53,9 @@ void bus_finish(struct bus *bus);
 int bus_add(struct bus *bus, uint64_t base, uint64_t size, const struct bus_ops *ops, void *context,
 	const char *name);
 
+/* The name of the window that answers such an access; NULL: none does. */
+const char *bus_name(struct bus *bus, uint64_t address, uint32_t length);
+
 void bus_read(struct bus *bus, uint64_t address, void *data, uint32_t length);
 void bus_write(struct bus *bus, uint64_t address, const void *data, uint32_t length);
 

@@ -102,12 +102,12 @@ static int check_numbers(const struct config *config, char *error)
 {
 	struct {
 		const char *name, *file;
-	} files[11 + 2 * CONFIG_DISKS_MAX] = {{"kernel", config->kernel}, {"initrd", config->initrd},
+	} files[12 + 2 * CONFIG_DISKS_MAX] = {{"kernel", config->kernel}, {"initrd", config->initrd},
 		{"serial", config->serial}, {"control", config->control}, {"kvm", config->kvm},
 		{"stats", config->stats_file}, {"net", config->net.tap}, {"restore", config->restore.state},
 		{"restore", config->restore.memory}, {"restore", config->restore.working_set},
-		{"restore", config->restore.pages}};
-	unsigned count = 11;
+		{"restore", config->restore.pages}, {"trace", config->trace.file}};
+	unsigned count = 12;
 
 	for (unsigned i = 0; i < config->disk_count; i++) {
 		files[count].name = "disk";
@@ -182,6 +182,8 @@ int config_parse(int argc, char *const argv[], struct config *config, char *erro
 	unsigned counts[CONFIG_OPTION_COUNT] = {0};
 
 	memset(config, 0, sizeof(*config));
+	config->command = argv;
+	config->command_count = argc;
 	if (take_words(argc, argv, config, counts, error) < 0)
 		return -EINVAL;
 	if (config->action != CONFIG_RUN)
@@ -263,10 +265,11 @@ unsigned config_count_pins(const struct config *config)
 }
 
 _Static_assert((int)VIRTIO_MMIO_WINDOW == 4096, "a window has 4K");
-_Static_assert(LAYOUT_VIRTIO_MAX *(sizeof(" " CONFIG_CMDLINE_DEVICE "=4K@0xd0000000:24") - 1) +
-			       sizeof(CONFIG_CMDLINE_ALWAYS " " CONFIG_CMDLINE_SILENT
-							    " " CONFIG_CMDLINE_HIGH_MEMORY) <
-		       CONFIG_CMDLINE_MAX,
+_Static_assert(
+	LAYOUT_VIRTIO_MAX *(sizeof(" " CONFIG_CMDLINE_DEVICE "=4K@0xd0000000:24") - 1) +
+			sizeof(CONFIG_CMDLINE_ALWAYS " " CONFIG_CMDLINE_SILENT " " CONFIG_CMDLINE_HIGH_MEMORY
+						     " " CONFIG_CMDLINE_TRACE) <
+		CONFIG_CMDLINE_MAX,
 	"what the machine needs fits");
 
 /* Text for a line of CONFIG_CMDLINE_MAX bytes, of which *length are used; as many or more: it did not fit. */
@@ -293,6 +296,8 @@ int config_kernel_cmdline(const struct config *config, char *line)
 	for (unsigned i = 0; i < devices; i++)
 		append(line, &length, " %s=4K@0x%llx:%u", CONFIG_CMDLINE_DEVICE, LAYOUT_VIRTIO(i),
 			config_pin(config, i));
+	if (config->trace.wanted)
+		append(line, &length, " %s", CONFIG_CMDLINE_TRACE);
 	if (config->cmdline != NULL)
 		append(line, &length, " %s", config->cmdline);
 	return length >= CONFIG_CMDLINE_MAX ? -E2BIG : 0;

@@ -30,6 +30,7 @@ enum {
 	CONFIG_VSOCK_MAX = CONFIG_SOCKET_MAX - 11, /* room for _<port> */
 	CONFIG_TAP_MAX = IFNAMSIZ - 1,
 	CONFIG_UPPER_MAX = 256, /* bytes of an upper file's path, NUL included: each VM has room for all */
+	CONFIG_TRACE_MAX = PATH_MAX - 32, /* room for .PID.tmp */
 	CONFIG_ERROR_MAX = 512,
 	CONFIG_HELP_MAX = 8192,
 };
@@ -60,9 +61,17 @@ struct config_restore {
 	char pages[PATH_MAX];			/* the same: what memory is the base of */
 };
 
+struct config_trace {
+	bool wanted;
+	bool until_hello;	     /* ends at the guest's first vsock stream; else with the VM */
+	char file[CONFIG_TRACE_MAX]; /* or fd:N; empty: not wanted */
+};
+
 /* A file is a path or "fd:N", as io_open_arg takes it. */
 struct config {
-	enum config_action action;     /* when not CONFIG_RUN, nothing else counts */
+	enum config_action action; /* when not CONFIG_RUN, nothing else counts */
+	char *const *command;	   /* all of it, for the trace */
+	int command_count;
 	struct config_restore restore; /* in place of kernel, initrd and cmdline */
 	bool paused;
 	bool standby;	     /* the control socket tells what to restore: vm_stand_by completes all of this */
@@ -86,6 +95,7 @@ struct config {
 	const char *kvm;
 	bool stats;
 	const char *stats_file; /* NULL: standard error */
+	struct config_trace trace;
 	enum log_level log_level;
 };
 

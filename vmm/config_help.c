@@ -84,7 +84,7 @@ void config_help(char *text)
 		"\nThe kernel's command line is \"%s\", then \"%s\" with a serial\n"
 		"line or \"%s\" without, \"" CONFIG_CMDLINE_HIGH_MEMORY "\" with more\n"
 		"than 3G of memory, \"" CONFIG_CMDLINE_DEVICE "=...\" for each device with --boot mptable,\n"
-		"then STR; at most %d bytes.\n",
+		"\"" CONFIG_CMDLINE_TRACE "\" with --trace, then STR; at most %d bytes.\n",
 		CONFIG_CMDLINE_ALWAYS, CONFIG_CMDLINE_SERIAL, CONFIG_CMDLINE_SILENT, CONFIG_CMDLINE_MAX - 1);
 	append(text, &length, "\nexit status\n");
 	for (unsigned i = 0; i < VMM_END_COUNT; i++)

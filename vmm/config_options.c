@@ -482,6 +482,12 @@ const struct config_option config_options[CONFIG_OPTION_COUNT] = {
 		.take = take_stats,
 		.text = "counts of exits by reason and device, at the end: words on standard error, or JSON "
 			"in a file"},
+	{.name = "trace",
+		.value = "FILE[,until=hello|end]",
+		.most = 1,
+		.take = config_take_trace,
+		.text = "phases, ioctls, exits and interrupts with their times, as Chrome's trace events "
+			"(docs/trace.md)"},
 	{.name = "log-level",
 		.value = "error|warn|info|debug",
 		.fallback = "info",

@@ -3,6 +3,7 @@
 #ifndef VMM_CONFIG_OPTIONS_H
 #define VMM_CONFIG_OPTIONS_H
 
+#include "common/trace_marks.h"
 #include "vmm/config.h"
 
 /* Texts of users are cut to this in messages. */
@@ -16,10 +17,12 @@
 
 /* Above the hole Linux would set 64 MiB below it aside, for devices that reach no further: there are none. */
 #define CONFIG_CMDLINE_HIGH_MEMORY "swiotlb=noforce"
+/* With --trace: guest-init sets marks. */
+#define CONFIG_CMDLINE_TRACE TRACE_MARKS_WORD "=1"
 /* A device without a tree: size, address, IRQ (Documentation/admin-guide/kernel-parameters.txt). */
 #define CONFIG_CMDLINE_DEVICE "virtio_mmio.device"
 
-enum { CONFIG_OPTION_COUNT = 21, CONFIG_SIZE_TEXT = 24 };
+enum { CONFIG_OPTION_COUNT = 22, CONFIG_SIZE_TEXT = 24 };
 
 /* What the limits of an option mean. */
 enum config_kind {
@@ -52,6 +55,10 @@ void config_format_size(uint64_t bytes, char text[CONFIG_SIZE_TEXT]);
 
 /* config_net.c: the value of --net. */
 int config_take_net(
+	const struct config_option *option, struct config *config, const char *value, char *error);
+
+/* config_trace.c: the value of --trace. */
+int config_take_trace(
 	const struct config_option *option, struct config *config, const char *value, char *error);
 
 /* config_restore.c: the value of --restore, and what contradicts it. */

@@ -272,6 +272,16 @@ static int open_stats(const struct config *config, struct files *files, char *er
 	return 0;
 }
 
+/* Nothing is made or refused yet: trace_file_open does that. */
+static void look_at_trace(const char *file, struct files *files)
+{
+	int number = config_file_number(file);
+
+	if (file[0] == '\0')
+		return;
+	files->trace = number < 0 ? open(file, O_PATH | O_CLOEXEC) : fcntl(number, F_DUPFD_CLOEXEC, 0);
+}
+
 static int open_guest(const struct config *config, struct files *files, char *error)
 {
 	int r = 0;
@@ -302,7 +312,7 @@ struct given {
 	struct stat status;
 };
 
-enum { GIVEN_MAX = 8 + 2 * CONFIG_DISKS_MAX };
+enum { GIVEN_MAX = 9 + 2 * CONFIG_DISKS_MAX };
 
 static bool is_same(const struct stat *a, const struct stat *b)
 {
@@ -339,6 +349,7 @@ static unsigned list_given(const struct config *config, const struct files *file
 		{"restore", restore->pages, files->pages, false, {0}},
 		{"serial", config->serial, files->serial_out, true, {0}},
 		{"stats", config->stats_file, config->stats_file ? files->stats : -1, true, {0}},
+		{"trace", config->trace.file, files->trace, true, {0}},
 	};
 	unsigned count = 0;
 
@@ -396,6 +407,7 @@ int files_open(const struct config *config, struct files *files, char *error)
 		r = open_serial(config->serial, files, error);
 	if (r == 0)
 		r = open_stats(config, files, error);
+	look_at_trace(config->trace.file, files);
 	if (r == 0)
 		r = check_distinct(config, files, error);
 	if (r < 0)
@@ -438,4 +450,5 @@ void files_close(struct files *files)
 	close_file(&files->serial_in);
 	close_file(&files->serial_out);
 	close_file(&files->stats);
+	close_file(&files->trace);
 }

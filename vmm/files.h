@@ -20,6 +20,7 @@ struct files {
 	int tap;		   /* set up as tap_open does */
 	int serial_in, serial_out; /* "-": 0 and 1; a file: output only */
 	int stats;		   /* without a file: 2 */
+	int trace; /* what is at that place now, to tell it from the others; see trace_file.h */
 };
 
 /*
@@ -28,9 +29,9 @@ struct files {
  * empty, and a multiple of BLK_SECTOR; an upper is one of its lower, or empty (cow_check). What kernel and
  * initrd are is checked by those that load them. A serial file is appended to; it, an upper and a stats file
  * are made with mode 0600. -ENOTUNIQ: two are the same file
- * (or block device), by whatever name, and one of them would be written to: a writable disk, serial or stats;
- * that is wrong usage, and nothing of it has been changed. Only serial and stats may share what the parent
- * opened.
+ * (or block device), by whatever name, and one of them would be written to: a writable disk, serial, stats or
+ * trace; that is wrong usage, and nothing of it has been changed. Only serial and stats may share what the
+ * parent opened.
  */
 int files_open(const struct config *config, struct files *files, char *error);
 /* Empties a stats file that was given by its path, once nothing else can refuse. 0, or -errno with a sentence

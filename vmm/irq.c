@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "vmm/irq.h"
 #include "common/io.h"
+#include "vmm/trace.h"
 #include <errno.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+enum { MSI_VECTOR = 0xff }; /* of its data: SDM volume 3, 11.11.2 */
+
 _Static_assert((int)IOAPIC_PINS_MAX <= (int)KVM_ROUTES_MAX, "every pin can have a route");
+_Static_assert((int)IOAPIC_PINS_MAX <= (int)TRACE_PINS_MAX, "every pin is counted");
 
 static void set_route(void *context, unsigned pin, uint64_t address, uint32_t data)
 {
@@ -21,11 +25,22 @@ static void set_route(void *context, unsigned pin, uint64_t address, uint32_t da
 		irq->fault(irq->context, "KVM refused an interrupt route");
 }
 
+/* Of the message that a pin is routed to; -1: it is to none. */
+static int vector_of(const struct irq *irq, unsigned pin)
+{
+	for (unsigned i = 0; i < irq->route_count; i++)
+		if (irq->routes[i].gsi == pin)
+			return (int)(irq->routes[i].data & MSI_VECTOR);
+	return -1;
+}
+
 static void raise_line(void *context, unsigned pin)
 {
 	struct irq *irq = context;
 	uint64_t one = 1;
 
+	if (trace_is_on())
+		trace_add_irq(trace_active, pin, vector_of(irq, pin));
 	/* KVM takes the count at once, so it never fills up; should it, the edge is pending anyway. */
 	(void)!write(irq->eventfds[pin], &one, sizeof(one));
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "vmm/kvm.h"
 #include "common/io.h"
+#include "vmm/trace.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/kvm.h>
@@ -26,18 +27,19 @@ static const struct {
 	{KVM_CAP_EXT_CPUID, "KVM_CAP_EXT_CPUID", "the guest's CPUID"},
 };
 
-static int call(int fd, unsigned long request, void *argument)
+int kvm_call_value(int fd, unsigned long request, unsigned long value)
 {
-	int r = ioctl(fd, request, argument);
-
-	return r < 0 ? -errno : r;
-}
-
-static int call_value(int fd, unsigned long request, unsigned long value)
-{
+	uint64_t began = trace_begin();
 	int r = ioctl(fd, request, value);
 
-	return r < 0 ? -errno : r;
+	r = r < 0 ? -errno : r;
+	trace_ioctl(began, request, value, r);
+	return r;
+}
+
+int kvm_call(int fd, unsigned long request, void *argument)
+{
+	return kvm_call_value(fd, request, (unsigned long)argument);
 }
 
 static const char *open_advice(const char *path, int error)
@@ -77,7 +79,7 @@ static int check_capabilities(const struct kvm *kvm, const char *path, char *err
 
 static int check_version(const struct kvm *kvm, const char *path, char *error)
 {
-	int version = call_value(kvm->fd, KVM_GET_API_VERSION, 0);
+	int version = kvm_call_value(kvm->fd, KVM_GET_API_VERSION, 0);
 
 	if (version < 0) {
 		snprintf(error, KVM_ERROR_MAX, "--kvm: %s is not KVM: give /dev/kvm", path);
@@ -109,7 +111,7 @@ int kvm_open(const char *path, struct kvm *kvm, char *error)
 		r = check_capabilities(kvm, path, error);
 	if (r < 0)
 		goto fail;
-	r = call_value(kvm->fd, KVM_GET_VCPU_MMAP_SIZE, 0);
+	r = kvm_call_value(kvm->fd, KVM_GET_VCPU_MMAP_SIZE, 0);
 	if (r < 0) {
 		snprintf(error, KVM_ERROR_MAX, "--kvm: KVM_GET_VCPU_MMAP_SIZE on %s: %s", path, strerror(-r));
 		goto fail;
@@ -128,12 +130,12 @@ void kvm_close(struct kvm *kvm)
 
 bool kvm_has_capability(const struct kvm *kvm, int capability)
 {
-	return call_value(kvm->fd, KVM_CHECK_EXTENSION, (unsigned long)capability) > 0;
+	return kvm_call_value(kvm->fd, KVM_CHECK_EXTENSION, (unsigned long)capability) > 0;
 }
 
 int kvm_create_vm(const struct kvm *kvm)
 {
-	return call_value(kvm->fd, KVM_CREATE_VM, 0);
+	return kvm_call_value(kvm->fd, KVM_CREATE_VM, 0);
 }
 
 int kvm_set_memory(int vm, uint32_t slot, uint64_t address, uint64_t size, void *host)
@@ -145,33 +147,33 @@ int kvm_set_memory(int vm, uint32_t slot, uint64_t address, uint64_t size, void 
 		.userspace_addr = (uintptr_t)host,
 	};
 
-	return call(vm, KVM_SET_USER_MEMORY_REGION, &region);
+	return kvm_call(vm, KVM_SET_USER_MEMORY_REGION, &region);
 }
 
 int kvm_set_reserved_pages(int vm, uint64_t identity_map, uint64_t tss)
 {
-	int r = call(vm, KVM_SET_IDENTITY_MAP_ADDR, &identity_map);
+	int r = kvm_call(vm, KVM_SET_IDENTITY_MAP_ADDR, &identity_map);
 
-	return r < 0 ? r : call_value(vm, KVM_SET_TSS_ADDR, tss);
+	return r < 0 ? r : kvm_call_value(vm, KVM_SET_TSS_ADDR, tss);
 }
 
 int kvm_split_irqchip(int vm, unsigned pins)
 {
 	struct kvm_enable_cap cap = {.cap = KVM_CAP_SPLIT_IRQCHIP, .args = {pins}};
 
-	return call(vm, KVM_ENABLE_CAP, &cap);
+	return kvm_call(vm, KVM_ENABLE_CAP, &cap);
 }
 
 unsigned kvm_vcpus_max(const struct kvm *kvm)
 {
-	int r = call_value(kvm->fd, KVM_CHECK_EXTENSION, KVM_CAP_MAX_VCPUS);
+	int r = kvm_call_value(kvm->fd, KVM_CHECK_EXTENSION, KVM_CAP_MAX_VCPUS);
 
 	return r < 0 ? 0 : (unsigned)r;
 }
 
 int kvm_create_vcpu(int vm, unsigned id)
 {
-	return call_value(vm, KVM_CREATE_VCPU, id);
+	return kvm_call_value(vm, KVM_CREATE_VCPU, id);
 }
 
 int kvm_map_run(const struct kvm *kvm, int vcpu, struct kvm_run **run)
@@ -192,7 +194,10 @@ void kvm_unmap_run(const struct kvm *kvm, struct kvm_run *run)
 
 int kvm_run_vcpu(int vcpu)
 {
-	return call_value(vcpu, KVM_RUN, 0);
+	/* A trace has it in two halves: see vcpu.c. */
+	int r = ioctl(vcpu, KVM_RUN, 0);
+
+	return r < 0 ? -errno : r;
 }
 
 int kvm_add_ioeventfd(int vm, uint64_t address, uint32_t match, int eventfd)
@@ -205,14 +210,14 @@ int kvm_add_ioeventfd(int vm, uint64_t address, uint32_t match, int eventfd)
 		.flags = KVM_IOEVENTFD_FLAG_DATAMATCH,
 	};
 
-	return call(vm, KVM_IOEVENTFD, &request);
+	return kvm_call(vm, KVM_IOEVENTFD, &request);
 }
 
 int kvm_add_irqfd(int vm, uint32_t gsi, int eventfd)
 {
 	struct kvm_irqfd request = {.fd = (uint32_t)eventfd, .gsi = gsi};
 
-	return call(vm, KVM_IRQFD, &request);
+	return kvm_call(vm, KVM_IRQFD, &request);
 }
 
 int kvm_set_routes(int vm, const struct kvm_route *routes, unsigned count)
@@ -233,12 +238,12 @@ int kvm_set_routes(int vm, const struct kvm_route *routes, unsigned count)
 			.u.msi.address_hi = (uint32_t)(routes[i].address >> 32),
 			.u.msi.data = routes[i].data,
 		};
-	return call(vm, KVM_SET_GSI_ROUTING, &request.table);
+	return kvm_call(vm, KVM_SET_GSI_ROUTING, &request.table);
 }
 
 int kvm_open_stats(int vm_or_vcpu)
 {
-	return call_value(vm_or_vcpu, KVM_GET_STATS_FD, 0);
+	return kvm_call_value(vm_or_vcpu, KVM_GET_STATS_FD, 0);
 }
 
 int kvm_read_stat(int stats, const char *name, uint64_t *value)

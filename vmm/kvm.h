@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The ioctls of /dev/kvm, one function each, and nothing else (what is the processor's own is in
- * vcpu_x86_64.c). The order in which they are called matters for the time that set-up takes: see vm.c.
+ * vcpu_x86_64.c); all go through kvm_call or kvm_call_value, where a trace sees them. The order in which they
+ * are called matters for the time that set-up takes: see vm.c.
  *
  * Fds that are returned are the caller's and CLOEXEC (KVM makes them so). Errors are -errno of the ioctl.
  */
@@ -34,6 +35,10 @@ struct kvm {
 int kvm_open(const char *path, struct kvm *kvm, char *error);
 /* Takes one that kvm_open refused. */
 void kvm_close(struct kvm *kvm);
+
+/* An ioctl by number, for the modules that know the processor's own: what it returns, or -errno. */
+int kvm_call(int fd, unsigned long request, void *argument);
+int kvm_call_value(int fd, unsigned long request, unsigned long value);
 
 /* An optional capability (KVM_CAP_*) of the whole host. */
 bool kvm_has_capability(const struct kvm *kvm, int capability);

@@ -6,7 +6,6 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 
 enum {
 	MSR_TSC = 0x10,
@@ -46,7 +45,7 @@ static int ask_list(const struct kvm *kvm, union msr_list *list, char *why)
 	int r;
 
 	list->list.nmsrs = VCPU_STATE_MSRS_MAX;
-	r = ioctl(kvm->fd, KVM_GET_MSR_INDEX_LIST, &list->list) < 0 ? -errno : 0;
+	r = kvm_call(kvm->fd, KVM_GET_MSR_INDEX_LIST, &list->list);
 	return r < 0 ? reason_set(why, VCPU_STATE_WHY_MAX, r, "KVM_GET_MSR_INDEX_LIST: %s", strerror(-r)) : 0;
 }
 
@@ -61,8 +60,7 @@ static int call_msrs(int vcpu, unsigned long request, struct kvm_msr_entry *entr
 		return -ENOMEM;
 	msrs->nmsrs = count;
 	memcpy(msrs->entries, entries, bytes);
-	r = ioctl(vcpu, request, msrs);
-	r = r < 0 ? -errno : r;
+	r = kvm_call(vcpu, request, msrs);
 	memcpy(entries, msrs->entries, bytes);
 	free(msrs);
 	return r;

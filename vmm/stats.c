@@ -44,6 +44,16 @@ const char *const stats_kvm_names[STATS_KVM_COUNTERS] = {
 	[STATS_KVM_IRQS] = "irq_exits",
 };
 
+const char *stats_reason_name(unsigned reason)
+{
+	return reason < STATS_REASONS_MAX ? reason_names[reason] : NULL;
+}
+
+const char *stats_moment_name(enum stats_moment moment)
+{
+	return moment_names[moment];
+}
+
 static uint64_t read_now(void)
 {
 	struct timespec now;

@@ -74,6 +74,10 @@ struct stats {
 	struct stats_counts booted;
 };
 
+/* Their names in what is printed. NULL: a reason without one. */
+const char *stats_reason_name(unsigned reason);
+const char *stats_moment_name(enum stats_moment moment);
+
 /* Notes the moment unless it has come already. */
 void stats_note(struct stats *stats, enum stats_moment moment);
 

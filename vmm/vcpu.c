@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "vmm/vcpu.h"
 #include "common/io.h"
+#include "vmm/trace.h"
 #include <errno.h>
 #include <linux/kvm.h>
 #include <signal.h>
@@ -127,9 +128,12 @@ static void handle_exit(struct vcpu *vcpu)
 static void run_guest(struct vcpu *vcpu)
 {
 	while (!vcpu->over) {
-		int r = kvm_run_vcpu(vcpu->fd);
 		char reason[VMM_MESSAGE_TEXT];
+		int r;
 
+		trace_entry(vcpu->id, vcpu->run);
+		r = kvm_run_vcpu(vcpu->fd);
+		trace_return(vcpu->id, vcpu->run, r);
 		stats_count(vcpu->machine->stats, r < 0 ? -1 : (int)vcpu->run->exit_reason);
 		switch (r) {
 		case 0:
@@ -184,8 +188,10 @@ static void *run_thread(void *argument)
 	sigfillset(&set);
 	sigdelset(&set, KICK_SIGNAL);
 	pthread_sigmask(SIG_SETMASK, &set, NULL);
-	while (await_run(vcpu))
+	while (await_run(vcpu)) {
 		run_guest(vcpu);
+		trace_stand(vcpu->id, vcpu->run);
+	}
 	return NULL;
 }
 

@@ -13,15 +13,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <x86intrin.h>
-
-static int call(int fd, unsigned long request, void *argument)
-{
-	int r = ioctl(fd, request, argument);
-
-	return r < 0 ? -errno : r;
-}
 
 uint64_t vcpu_state_now(void)
 {
@@ -76,7 +68,7 @@ _Static_assert(sizeof(struct kvm_mp_state) == sizeof(uint32_t), "mp_state stands
 
 static int get_part(int vcpu, const struct part *part, struct vcpu_state *state, char *why)
 {
-	int r = call(vcpu, part->get, (uint8_t *)state + part->offset);
+	int r = kvm_call(vcpu, part->get, (uint8_t *)state + part->offset);
 
 	return r < 0 ? reason_set(why, VCPU_STATE_WHY_MAX, r, "KVM_GET_%s: %s", part->name, strerror(-r)) : 0;
 }
@@ -84,7 +76,7 @@ static int get_part(int vcpu, const struct part *part, struct vcpu_state *state,
 static int set_part(int vcpu, const struct part *part, const struct vcpu_state *state, char *why)
 {
 	/* KVM only reads what it is to set. */
-	int r = call(vcpu, part->set, (uint8_t *)(uintptr_t)state + part->offset);
+	int r = kvm_call(vcpu, part->set, (uint8_t *)(uintptr_t)state + part->offset);
 
 	return r < 0 ? reason_set(why, VCPU_STATE_WHY_MAX, r, "KVM refuses KVM_SET_%s (%s)", part->name,
 			       strerror(-r))
@@ -115,7 +107,7 @@ static int set_parts(
 /* Bytes of this host's; the old call is for those that fit its page. */
 static uint32_t xsave_size(const struct kvm *kvm)
 {
-	int size = ioctl(kvm->fd, KVM_CHECK_EXTENSION, KVM_CAP_XSAVE2);
+	int size = kvm_call_value(kvm->fd, KVM_CHECK_EXTENSION, KVM_CAP_XSAVE2);
 
 	return size > VCPU_STATE_XSAVE_MIN ? (uint32_t)size : VCPU_STATE_XSAVE_MIN;
 }
@@ -129,7 +121,7 @@ static int get_xsave(const struct kvm *kvm, int vcpu, struct vcpu_state *state, 
 		return reason_set(why, VCPU_STATE_WHY_MAX, -EOPNOTSUPP,
 			"this host's vector registers take %u bytes, more than the %d that are saved",
 			state->xsave_size, VCPU_STATE_XSAVE_MAX);
-	r = call(vcpu, state->xsave_size > VCPU_STATE_XSAVE_MIN ? KVM_GET_XSAVE2 : KVM_GET_XSAVE,
+	r = kvm_call(vcpu, state->xsave_size > VCPU_STATE_XSAVE_MIN ? KVM_GET_XSAVE2 : KVM_GET_XSAVE,
 		state->xsave);
 	return r < 0 ? reason_set(why, VCPU_STATE_WHY_MAX, r, "KVM_GET_XSAVE: %s", strerror(-r)) : 0;
 }
@@ -142,7 +134,7 @@ static int set_xsave(const struct kvm *kvm, int vcpu, const struct vcpu_state *s
 		return reason_set(why, VCPU_STATE_WHY_MAX, -EINVAL,
 			"it has %u bytes of vector registers and this host %u", state->xsave_size,
 			xsave_size(kvm));
-	r = call(vcpu, KVM_SET_XSAVE, (void *)(uintptr_t)state->xsave);
+	r = kvm_call(vcpu, KVM_SET_XSAVE, (void *)(uintptr_t)state->xsave);
 	return r < 0 ? reason_set(why, VCPU_STATE_WHY_MAX, r, "KVM refuses KVM_SET_XSAVE (%s)", strerror(-r))
 		     : 0;
 }
@@ -158,14 +150,14 @@ static int call_tsc_offset(int vcpu, unsigned long request, uint64_t *offset)
 		.addr = (uintptr_t)offset,
 	};
 
-	return call(vcpu, request, &attribute);
+	return kvm_call(vcpu, request, &attribute);
 }
 
 static int get_tsc(int vcpu, uint64_t now, struct vcpu_state *state, char *why)
 {
 	uint64_t offset = 0;
 	int r = call_tsc_offset(vcpu, KVM_GET_DEVICE_ATTR, &offset);
-	int khz = ioctl(vcpu, KVM_GET_TSC_KHZ);
+	int khz = kvm_call_value(vcpu, KVM_GET_TSC_KHZ, 0);
 
 	if (r < 0 || khz <= 0)
 		return reason_set(why, VCPU_STATE_WHY_MAX, r < 0 ? r : -EIO,
@@ -185,7 +177,7 @@ static bool same_frequency(uint64_t a, uint64_t b)
 static int set_tsc(int vcpu, uint64_t now, const struct vcpu_state *state, char *why)
 {
 	uint64_t offset = state->tsc - now;
-	int khz = ioctl(vcpu, KVM_GET_TSC_KHZ), r;
+	int khz = kvm_call_value(vcpu, KVM_GET_TSC_KHZ, 0), r;
 
 	if (khz <= 0 || !same_frequency(state->tsc_khz, (uint64_t)khz))
 		return reason_set(why, VCPU_STATE_WHY_MAX, -EINVAL,
@@ -199,7 +191,7 @@ static int set_tsc(int vcpu, uint64_t now, const struct vcpu_state *state, char 
 int vcpu_state_get_clock(int vm, uint64_t *clock, char *why)
 {
 	struct kvm_clock_data data = {0};
-	int r = call(vm, KVM_GET_CLOCK, &data);
+	int r = kvm_call(vm, KVM_GET_CLOCK, &data);
 
 	*clock = data.clock;
 	return r < 0 ? reason_set(why, VCPU_STATE_WHY_MAX, r, "KVM_GET_CLOCK: %s", strerror(-r)) : 0;
@@ -209,7 +201,7 @@ int vcpu_state_get_clock(int vm, uint64_t *clock, char *why)
 int vcpu_state_set_clock(int vm, uint64_t clock, char *why)
 {
 	struct kvm_clock_data data = {.clock = clock};
-	int r = call(vm, KVM_SET_CLOCK, &data);
+	int r = kvm_call(vm, KVM_SET_CLOCK, &data);
 
 	return r < 0 ? reason_set(why, VCPU_STATE_WHY_MAX, r, "KVM_SET_CLOCK: %s", strerror(-r)) : 0;
 }
@@ -224,7 +216,7 @@ static int set_cpuid(int vcpu, const struct vcpu_state *state, char *why)
 	if (cpuid) {
 		*cpuid = (struct kvm_cpuid2){.nent = state->cpuid_count};
 		memcpy(cpuid->entries, state->cpuid, state->cpuid_count * sizeof(state->cpuid[0]));
-		r = call(vcpu, KVM_SET_CPUID2, cpuid);
+		r = kvm_call(vcpu, KVM_SET_CPUID2, cpuid);
 		free(cpuid);
 	}
 	return r < 0 ? reason_set(why, VCPU_STATE_WHY_MAX, r, "KVM refuses KVM_SET_CPUID2 (%s)", strerror(-r))

@@ -7,7 +7,6 @@
 #include <linux/kvm.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 
 enum {
 	MSR_MISC_ENABLE = 0x1a0,
@@ -25,13 +24,6 @@ struct vcpu_features {
 	};
 };
 
-static int call(int fd, unsigned long request, void *argument)
-{
-	int r = ioctl(fd, request, argument);
-
-	return r < 0 ? -errno : r;
-}
-
 int vcpu_features_create(const struct kvm *kvm, struct vcpu_features **out)
 {
 	struct vcpu_features *features = calloc(1, sizeof(*features));
@@ -41,7 +33,7 @@ int vcpu_features_create(const struct kvm *kvm, struct vcpu_features **out)
 		return -ENOMEM;
 	features->tsc_deadline = kvm_has_capability(kvm, KVM_CAP_TSC_DEADLINE_TIMER);
 	features->cpuid.nent = CPUID_ENTRIES_MAX - CPUID_ADDED_MAX;
-	r = call(kvm->fd, KVM_GET_SUPPORTED_CPUID, &features->cpuid);
+	r = kvm_call(kvm->fd, KVM_GET_SUPPORTED_CPUID, &features->cpuid);
 	if (r < 0) {
 		free(features);
 		return r;
@@ -70,7 +62,7 @@ static int set_msrs(const struct vcpu *vcpu)
 	int r;
 
 	memcpy(msrs.list.entries, entries, sizeof(entries));
-	r = call(vcpu->fd, KVM_SET_MSRS, &msrs.list);
+	r = kvm_call(vcpu->fd, KVM_SET_MSRS, &msrs.list);
 	if (r < 0)
 		return r;
 	/* KVM stops at the first that it refuses. */
@@ -93,7 +85,7 @@ int vcpu_set_features(struct vcpu *vcpu, const struct vcpu_features *features, u
 	if (!own)
 		return -ENOMEM;
 	vcpu_features_adapt(features, vcpu->id, cpus, &own->cpuid);
-	r = call(vcpu->fd, KVM_SET_CPUID2, &own->cpuid);
+	r = kvm_call(vcpu->fd, KVM_SET_CPUID2, &own->cpuid);
 	free(own);
 	return r < 0 ? r : set_msrs(vcpu);
 }
@@ -101,7 +93,7 @@ int vcpu_set_features(struct vcpu *vcpu, const struct vcpu_features *features, u
 void vcpu_excuse_pause(const struct vcpu *vcpu)
 {
 	/* Refused when the guest has no kvm-clock. */
-	(void)ioctl(vcpu->fd, KVM_KVMCLOCK_CTRL);
+	(void)kvm_call_value(vcpu->fd, KVM_KVMCLOCK_CTRL, 0);
 }
 
 static struct kvm_segment make_segment(const struct boot_segment *from)
@@ -125,7 +117,7 @@ int vcpu_set_entry(struct vcpu *vcpu, const struct boot_state *state)
 	struct kvm_regs regs = {.rip = state->rip, .rsi = state->rsi, .rflags = state->rflags};
 	struct kvm_segment data = make_segment(&state->data);
 	struct kvm_sregs sregs;
-	int r = call(vcpu->fd, KVM_GET_SREGS, &sregs);
+	int r = kvm_call(vcpu->fd, KVM_GET_SREGS, &sregs);
 
 	if (r < 0)
 		return r;
@@ -138,13 +130,13 @@ int vcpu_set_entry(struct vcpu *vcpu, const struct boot_state *state)
 	sregs.cr3 = state->cr3;
 	sregs.cr4 = state->cr4;
 	sregs.efer = state->efer;
-	r = call(vcpu->fd, KVM_SET_SREGS, &sregs);
-	return r < 0 ? r : call(vcpu->fd, KVM_SET_REGS, &regs);
+	r = kvm_call(vcpu->fd, KVM_SET_SREGS, &sregs);
+	return r < 0 ? r : kvm_call(vcpu->fd, KVM_SET_REGS, &regs);
 }
 
 uint64_t vcpu_program_counter(const struct vcpu *vcpu)
 {
 	struct kvm_regs regs;
 
-	return call(vcpu->fd, KVM_GET_REGS, &regs) < 0 ? 0 : regs.rip;
+	return kvm_call(vcpu->fd, KVM_GET_REGS, &regs) < 0 ? 0 : regs.rip;
 }

@@ -5,8 +5,10 @@
 #include "common/log.h"
 #include "vmm/boot_x86_64.h"
 #include "vmm/mptable_x86_64.h"
+#include "vmm/trace.h"
 #include "vmm/virtio/mmio.h"
 #include "vmm/vm_snapshot.h"
+#include "vmm/vm_trace.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -205,6 +207,9 @@ static void read_serial(void *context, uint64_t offset, void *data, uint32_t len
 
 static void write_serial(void *context, uint64_t offset, const void *data, uint32_t length)
 {
+	/* A byte of a divisor is not told from text: it is no line's end. */
+	if (trace_is_on() && offset == 0 && length == 1)
+		trace_add_byte(trace_active, *(const uint8_t *)data);
 	serial_write(context, offset, data, length);
 }
 
@@ -325,10 +330,13 @@ static int open_control(struct vm *vm)
 
 static int open_stats(struct vm *vm)
 {
+	bool wanted = vm->config->stats || vm->config->trace.wanted;
+	int r = vm_trace_attach(vm);
+
 	/* KVM's own counters are a bonus: kernels before 5.14 have none. */
-	for (unsigned i = 0; vm->config->stats && i < vm->vcpu_count; i++)
+	for (unsigned i = 0; wanted && i < vm->vcpu_count; i++)
 		vm->vcpus[i].stats = kvm_open_stats(vm->vcpus[i].fd);
-	return 0;
+	return r < 0 ? fail_step("cannot add the port for marks", r) : 0;
 }
 
 /*
@@ -406,8 +414,11 @@ int vm_create(const struct config *config, struct files *files, struct vm_snapsh
 	vm->entry = &entry;
 	vm->snapshot = snapshot;
 	for (size_t i = 0; r == 0 && i < sizeof(steps) / sizeof(steps[0]); i++) {
+		uint64_t began = trace_begin();
+
 		r = steps[i].run(vm);
 		stats_note_step(&vm->stats, steps[i].name);
+		trace_phase(began, steps[i].name);
 	}
 	vm->entry = NULL;
 	vm->snapshot = NULL;
@@ -424,6 +435,15 @@ fail:
 	return r;
 }
 
+static int run_early(struct vm *vm, const char *name, int (*run)(struct vm *vm))
+{
+	uint64_t began = trace_begin();
+	int r = run(vm);
+
+	trace_phase(began, name);
+	return r;
+}
+
 int vm_prepare(const struct config *config, const struct control_ops *ops, struct vm_standby *standby,
 	struct vm **out)
 {
@@ -434,11 +454,11 @@ int vm_prepare(const struct config *config, const struct control_ops *ops, struc
 		return fail_step("cannot make a VM", -ENOMEM);
 	init(vm, config);
 	vm->state = VMM_STATE_STANDBY;
-	r = set_up_loop(vm);
+	r = run_early(vm, "loop", set_up_loop);
 	if (r == 0)
-		r = open_kvm(vm);
+		r = run_early(vm, "open kvm", open_kvm);
 	if (r == 0)
-		r = create_vm(vm);
+		r = run_early(vm, "create vm", create_vm);
 	/* From here on it is asked. */
 	vm->standby = standby;
 	if (r == 0)

@@ -33,6 +33,7 @@
 #include <stdbool.h>
 
 struct boot_state;
+struct trace_file;
 struct virtio_device;
 struct vm;
 struct vm_snapshot;
@@ -81,6 +82,7 @@ struct vm {
 	struct vm_standby *standby;   /* how it came to be restored; NULL: by the command line */
 	bool asleep;		      /* restored, and its devices have not been woken yet */
 	struct control *control;
+	struct trace_file *trace_file; /* main's, whole before vm_run; NULL: none is written */
 
 	enum vmm_state state;	/* loop's thread only, as is what follows */
 	control_done_fn paused; /* a pause is under way; NULL: none */

@@ -6,6 +6,7 @@
 #include "vmm/fdt.h"
 #include "vmm/initrd.h"
 #include "vmm/mptable_x86_64.h"
+#include "vmm/trace.h"
 #include "vmm/vm.h"
 #include <cpuid.h>
 #include <errno.h>
@@ -29,15 +30,19 @@ struct payload {
 static int load_files(struct vm *vm, struct payload *payload)
 {
 	char why[INITRD_WHY_MAX > (int)ELF_WHY_MAX ? INITRD_WHY_MAX : ELF_WHY_MAX];
+	uint64_t began = trace_begin();
 	int r = elf_load(vm->files->kernel, &vm->memory, &payload->kernel, why);
 
+	trace_phase(began, "kernel");
 	if (r < 0) {
 		log_error("--kernel %s %s", vm->config->kernel, why);
 		return r;
 	}
 	if (vm->files->initrd < 0)
 		return 0;
+	began = trace_begin();
 	r = initrd_load(vm->files->initrd, &vm->memory, payload->kernel.end, &payload->initrd, why);
+	trace_phase(began, "initrd");
 	if (r < 0)
 		log_error("--initrd %s %s", vm->config->initrd, why);
 	return r;
@@ -104,11 +109,15 @@ int vm_load(struct vm *vm)
 {
 	struct payload payload = {.initrd = {0}};
 	int r = load_files(vm, &payload);
+	uint64_t began = trace_begin();
 
 	if (r == 0)
 		r = describe(vm, &payload);
+	trace_phase(began, "describe");
+	began = trace_begin();
 	if (r == 0)
 		r = write_boot(vm, &payload);
+	trace_phase(began, "boot data");
 	explicit_bzero(payload.seed, sizeof(payload.seed));
 	return r;
 }

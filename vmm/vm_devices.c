@@ -14,6 +14,7 @@
 #include "vmm/virtio/rng.h"
 #include "vmm/virtio/vsock.h"
 #include "vmm/vm.h"
+#include "vmm/vm_trace.h"
 #include <errno.h>
 #include <limits.h>
 #include <string.h>
@@ -82,16 +83,20 @@ static int create_net(struct vm *vm, unsigned index, struct virtio_device **out)
 static int accept_stream(void *context, uint32_t host_port)
 {
 	struct vm *vm = context;
+	bool first = vm->stats.moments[STATS_BOOTED] == 0;
 	int r = -ECONNREFUSED;
 
-	if (vm->stats.moments[STATS_BOOTED] == 0) {
+	if (first) {
 		stats_note(&vm->stats, STATS_BOOTED);
 		vm_collect_stats(vm, &vm->stats.booted);
+		vm_trace_hello(vm);
 	}
 	if (vm->vsock_unix)
 		r = vsock_unix_accept(vm->vsock_unix, host_port);
 	if (r < 0 && vm->control)
 		r = control_offer_stream(vm->control, host_port);
+	if (first)
+		vm_trace_greeted(vm);
 	return r;
 }
 

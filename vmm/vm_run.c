@@ -3,12 +3,14 @@
 #include "common/io.h"
 #include "common/log.h"
 #include "vmm/tap.h"
+#include "vmm/trace.h"
 #include "vmm/virtio/balloon.h"
 #include "vmm/virtio/mmio.h"
 #include "vmm/virtio/net.h"
 #include "vmm/virtio/vsock.h"
 #include "vmm/vm.h"
 #include "vmm/vm_snapshot.h"
+#include "vmm/vm_trace.h"
 #include <errno.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -291,6 +293,7 @@ static void report_end(struct vm *vm)
 	log_at(orderly ? LOG_LEVEL_INFO : LOG_LEVEL_ERROR, "%s", vm->reason);
 	if (vm->config->stats)
 		print_stats(vm);
+	vm_trace_end(vm);
 }
 
 /* Ends the VM before it has run. Always -errno. */
@@ -329,8 +332,10 @@ static int start(struct vm *vm)
 
 enum vmm_end vm_run(struct vm *vm)
 {
+	uint64_t began = trace_begin();
 	int r = start(vm);
 
+	trace_phase(began, "start");
 	if (r < 0) {
 		report_end(vm);
 		return vm->end;

@@ -6,6 +6,7 @@
 #include "common/io.h"
 #include "common/log.h"
 #include "vmm/config_options.h"
+#include "vmm/trace.h"
 #include "vmm/vm.h"
 #include <errno.h>
 #include <stdio.h>
@@ -224,11 +225,13 @@ void vm_answer(struct vm *vm, int status)
 static int wait_for_order(struct vm *vm, struct config *config)
 {
 	struct vm_standby *standby = vm->standby;
+	uint64_t began = trace_begin();
 	int r = 0;
 
 	/* Whoever was there may be gone already. */
 	if (!vm_has_ended(vm))
 		r = loop_run(vm->loop);
+	trace_phase(began, "standby");
 	if (r < 0) {
 		log_error("the event loop failed: %s", strerror(-r));
 		return r;

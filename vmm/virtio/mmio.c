@@ -9,6 +9,7 @@
 #include "vmm/virtio/mmio.h"
 #include "common/io.h"
 #include "common/log.h"
+#include "vmm/trace.h"
 #include "vmm/virtio/mmio_parts.h"
 #include <errno.h>
 #include <linux/virtio_mmio.h>
@@ -497,9 +498,12 @@ static void on_notify(void *context, uint32_t events)
 	(void)events;
 	transport_enter(&mmio->base);
 	if (device->queues[index].live && !mmio->paused) {
+		uint64_t began = trace_begin();
+
 		count(&mmio->notifies);
 		if (device->ops->notify(device, index))
 			kick(mmio, index);
+		trace_notify(began, mmio, index);
 	}
 	transport_leave(&mmio->base);
 }
