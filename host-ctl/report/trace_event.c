@@ -59,6 +59,7 @@ int trace_keep_name(struct trace_reader *reader, const char *name, uint32_t *pla
 int trace_keep_access(struct trace_reader *reader, const char *reason, const json_t *object, uint32_t *place)
 {
 	const json_t *port = json_object_get(object, "port"), *address = json_object_get(object, "address");
+	const json_t *write = json_object_get(object, "write");
 	const char *where = json_string_value(port ? port : address);
 	char access[TRACE_NAME_MAX];
 
@@ -66,8 +67,11 @@ int trace_keep_access(struct trace_reader *reader, const char *reason, const jso
 		*place = 0;
 		return 0;
 	}
-	snprintf(access, sizeof(access), "%.16s %.*s %s", reason, ADDRESS_DIGITS, where ? where : "elsewhere",
-		json_is_true(json_object_get(object, "write")) ? "write" : "read");
+	/* The row of what found none of its own has neither. */
+	snprintf(access, sizeof(access), "%.16s %.*s%s", reason, ADDRESS_DIGITS, where ? where : "elsewhere",
+		json_is_true(write)    ? " write"
+		: json_is_false(write) ? " read"
+				       : "");
 	return trace_keep_name(reader, access, place);
 }
 
