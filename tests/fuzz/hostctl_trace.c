@@ -17,9 +17,24 @@ static void check_page(const struct report *report, const struct changes *change
 
 	FUZZ_ASSERT(to);
 	report_write_page(to, both, changes ? 2 : 1, changes);
-	report_print(to, report, REPORT_TOP);
 	FUZZ_ASSERT(fclose(to) == 0);
 	FUZZ_ASSERT(!strstr(text, "<script") && !strstr(text, "<img") && !strchr(text, '\x1b'));
+	free(text);
+}
+
+/* For a terminal: no byte that it would act upon. */
+static void check_words(const struct report *report, const struct changes *changes)
+{
+	char *text = NULL;
+	size_t length = 0;
+	FILE *to = open_memstream(&text, &length);
+
+	FUZZ_ASSERT(to);
+	report_print(to, report, REPORT_TOP);
+	report_print_changes(to, changes, REPORT_TOP);
+	FUZZ_ASSERT(fclose(to) == 0);
+	for (size_t i = 0; i < length; i++)
+		FUZZ_ASSERT((text[i] >= ' ' && text[i] <= '~') || text[i] == '\n');
 	free(text);
 }
 
@@ -38,6 +53,7 @@ static void check_report(const struct trace *trace, bool whole)
 	FUZZ_ASSERT(changes_init(&changes, &report, &report, CHANGES_BOUND) == 0);
 	FUZZ_ASSERT(changes.count == 0);
 	check_page(&report, &changes);
+	check_words(&report, &changes);
 	changes_finish(&changes);
 	report_finish(&report);
 }
