@@ -41,6 +41,8 @@ static const struct verb {
 	{"pool", "show the daemon's warm VMs", cmd_pool, pool_usage},
 	{"template", "build, list, show and remove what VMs are cloned from", cmd_template, template_usage},
 	{"image", "build, list and remove what templates are built from", cmd_image, image_usage},
+	{"boot-report", "show where the time of a traced boot went", cmd_boot_report, boot_report_usage},
+	{"bench", "measure boots, restores and warm runs on this machine", cmd_bench, bench_usage},
 	{"control", "ask or tell a vmm that runs alone", cmd_control, control_usage},
 	{"doctor", "check what this host lacks, and say how to mend it", cmd_doctor, doctor_usage},
 	{"version", "print the versions of this program and of the daemon", cmd_version, version_usage},
@@ -60,7 +62,7 @@ static void print_verbs(FILE *to)
 {
 	fputs("usage: host-ctl VERB [OPTION...]\n\n", to);
 	for (size_t i = 0; i < sizeof(verbs) / sizeof(verbs[0]); i++)
-		fprintf(to, "  %-9s %s\n", verbs[i].name, verbs[i].summary);
+		fprintf(to, "  %-11s %s\n", verbs[i].name, verbs[i].summary);
 	fputs("\n`host-ctl help VERB`, or `host-ctl VERB --help`, explains one.\n\n"
 	      "exit status: 0 done; 125 it could not be done, the cause on standard error; of run, exec and "
 	      "attach\nthe command's; doctor and serve have 1 as well.\n",

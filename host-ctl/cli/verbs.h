@@ -22,12 +22,14 @@ int cmd_template(int argc, char **argv);
 int cmd_image(int argc, char **argv);
 int cmd_version(int argc, char **argv);
 int cmd_control(int argc, char **argv);
+int cmd_boot_report(int argc, char **argv);
+int cmd_bench(int argc, char **argv);
 /* 0: sound; 1: something fails. */
 int cmd_doctor(int argc, char **argv);
 
 /* The usage texts that `host-ctl help VERB` and `host-ctl VERB --help` print. */
 extern const char run_usage[], pool_usage[], template_usage[], version_usage[], doctor_usage[],
 	control_usage[], create_usage[], ls_usage[], sandbox_verb_usage[], exec_usage[], attach_usage[],
-	logs_usage[], events_usage[], image_usage[];
+	logs_usage[], events_usage[], image_usage[], boot_report_usage[], bench_usage[];
 
 #endif

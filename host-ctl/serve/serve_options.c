@@ -3,6 +3,7 @@
 #include "common/parse.h"
 #include "host-ctl/cli/cli.h"
 #include "host-ctl/http/http.h"
+#include "host-ctl/support/built_file.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -111,7 +112,7 @@ static const struct {
 	[OPTION_IMAGE] = {{.name = "image", .has_value = true}, "PATH",
 		"base image. The defaults of these four are of the build tree that host-ctl stands in, or "
 		"else "
-		"in " SERVE_LIBRARY},
+		"in " BUILT_FILE_LIBRARY},
 	[OPTION_MKFS] = {{.name = "mkfs", .has_value = true}, "PATH",
 		"mkfs.ext4 (e2fsprogs), for templates with a disk (default " SERVE_MKFS_DEFAULT ")"},
 	[OPTION_SERIAL_DIR] = {{.name = "serial-dir", .has_value = true}, "DIR",
@@ -171,7 +172,7 @@ void serve_options_print_help(FILE *to)
 static const struct {
 	enum option option;
 	size_t offset;
-	const char *built;     /* under the build folder; under SERVE_LIBRARY without its folder */
+	const char *built;     /* under the build folder; under BUILT_FILE_LIBRARY without its folder */
 	const char *built_smp; /* in place of it for VMs of several processors; NULL: the same */
 } files[5] = {
 	{OPTION_VMM, offsetof(struct serve_options, vmm), "vmm/vmm", NULL},
@@ -182,37 +183,16 @@ static const struct {
 	{OPTION_IMAGE, offsetof(struct serve_options, image), "images/base.erofs", NULL},
 };
 
-/* Of build/host-ctl/host-ctl: build. Empty when it cannot be told. */
-static void build_folder(char *folder, size_t size)
-{
-	ssize_t length = readlink("/proc/self/exe", folder, size - 1);
-
-	folder[length > 0 ? length : 0] = '\0';
-	for (int i = 0; i < 2; i++) {
-		char *slash = strrchr(folder, '/');
-
-		if (slash)
-			*slash = '\0';
-	}
-}
-
 static void find_files(struct serve_options *options)
 {
-	char folder[PATH_MAX];
-
-	build_folder(folder, sizeof folder);
 	options->kernel_smp = options->kernel;
 	for (int i = 0; i < 5; i++) {
 		const char **path = (const char **)((char *)options + files[i].offset);
 		bool smp = options->cpus > 1 && files[i].built_smp;
-		const char *built = smp ? files[i].built_smp : files[i].built;
-		int length;
 
 		if (*path)
 			continue;
-		length = snprintf(options->found[i], PATH_MAX, "%s/%s", folder, built);
-		if (!folder[0] || length >= PATH_MAX || access(options->found[i], F_OK) < 0)
-			snprintf(options->found[i], PATH_MAX, SERVE_LIBRARY "%s", strrchr(built, '/'));
+		built_file_find(options->found[i], smp ? files[i].built_smp : files[i].built);
 		*path = options->found[i];
 	}
 }

@@ -28,7 +28,6 @@ enum {
 #define SERVE_MEMORY_DEFAULT "128M"
 #define SERVE_RUNTIME_DEFAULT "/run/tinderbox"
 #define SERVE_STATE_DEFAULT STATE_FOLDER_DEFAULT
-#define SERVE_LIBRARY "/usr/lib/tinderbox"
 #define SERVE_MKFS_DEFAULT "/usr/sbin/mkfs.ext4"
 
 /* Paths are texts of argv, or defaults that are static or in `found`. */

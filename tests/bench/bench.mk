@@ -1,18 +1,20 @@
 # Benchmarks: figures are ratios measured side by side in one start of the lab (or of this host).
-BENCH_BINS := $(addprefix $(BUILD)/bench/,init_reboot hello_time word load spawn_server)
+BENCH_BINS := $(addprefix $(BUILD)/bench/,init_count hello_time word load spawn_server compare)
 # The base with the program that is timed and counted.
 BENCH_IMAGE := $(BUILD)/bench/base.erofs
 $(BENCH_IMAGE): $(BUILD)/bench/word $(BASE_IMAGE)
 	@{ cat rootfs/base.manifest; echo "host /bin/word 0755 0:0 $(abspath $<)"; } >$(BUILD)/bench/base.manifest
 	@rootfs/build-base $@ $(BUILD)/bench/base.manifest && touch $@
-LINT_SRCS += $(addprefix tests/bench/,hello_time.c word.c load.c spawn_server.c)
+LINT_SRCS += $(addprefix tests/bench/,hello_time.c word.c load.c spawn_server.c init_count.c compare.c)
 CHECK_NEEDS += $(BUILD)/bench/first_byte $(BUILD)/bench/load $(BENCH_IMAGE)
 # These speak to the daemon as host-ctl's own clients do.
 FIRST_BYTE := $(BUILD)/bench/first_byte
 READY_TIME := $(BUILD)/bench/ready_time
 LINT_SRCS += tests/bench/first_byte.c tests/bench/ready_time.c
-$(FIRST_BYTE) $(READY_TIME): $(BUILD)/bench/%: $(BUILD)/host/tests/bench/%.o $(BUILD)/host/host-ctl/cli/client.o \
-		$(COMMON_SRCS:%.c=$(BUILD)/host/%.o)
+# And these measure as its `bench` does.
+HOST_BENCH := $(FIRST_BYTE) $(READY_TIME) $(BUILD)/bench/hello_time $(BUILD)/bench/compare
+$(HOST_BENCH): $(BUILD)/bench/%: $(BUILD)/host/tests/bench/%.o $(BUILD)/host/host-ctl/cli/client.o \
+		$(addprefix $(BUILD)/host/host-ctl/bench/,hello.o warm.o series.o statistics.o) $(COMMON_SRCS:%.c=$(BUILD)/host/%.o)
 	@mkdir -p $(@D)
 	@echo "  LD $@"
 	@$(CC) -o $@ $^ -ljansson -lhttp_parser
@@ -39,9 +41,29 @@ bench-with-results = mkdir -p $(RESULTS); \
 	else tests/lab/run --limit 1800 --memory 6144 --out $(RESULTS) -- 'results=/results; $(1)'; fi
 
 .PHONY: bench bench-clones bench-sandboxes
+ifneq ($(BENCH),)
+## make bench BENCH=boot|restore|warm  A and B in turns, with their counts (A='vmm kernel=smp --cpus 2 -- nosmt' B='qemu' N=40; tests/bench/configuration.sh)
+A_boot := vmm
+B_boot := qemu
+A_restore := restore
+B_restore := vmm
+A_warm := warm
+B_warm := spawn
+N_boot := 20
+N_restore := 20
+N_warm := 200
+A ?= $(A_$(BENCH))
+B ?= $(B_$(BENCH))
+N ?= $(N_$(BENCH))
+bench: bench-needs
+	@[ -n '$(A_$(BENCH))' ] || { echo "bench: '$(BENCH)' is none of boot, restore and warm" >&2; exit 2; }
+	@[ '$(BENCH)' != boot ] || tests/bench/instructions '$(A)' '$(B)'
+	@$(call bench-with-results,tests/bench/versus --rounds $(N) --json $$results/$(BENCH).json "$(A)" "$(B)")
+else
 ## make bench      warm requests and clones against posix_spawn and QEMU, rates, growth, recovery: both of the next two
 bench: bench-needs
 	@$(call bench-with-results,$(BENCH_CLONES); met=$$?; $(BENCH_SANDBOXES); exit $$((met | $$?)))
+endif
 
 ## make bench-clones  warm requests against posix_spawn and QEMU, exact counts, memory (BENCH_ARGS='--rounds N --parked N')
 BENCH_CLONES = tests/bench/clones $(BENCH_ARGS) --json $$results/clones.json
@@ -56,11 +78,7 @@ bench-sandboxes: bench-needs
 .PHONY: bench-needs
 bench-needs: all kernel images lab-prepare $(BENCH_BINS) $(BENCH_IMAGE) $(FIRST_BYTE) $(READY_TIME) $(HEAP_COUNT)
 
-.PHONY: bench-boot bench-exits bench-rehearsal bench-prefault bench-standby
-## make bench-boot  boot to init: vmm against qemu's microvm, alternating (ROUNDS=)
-bench-boot: all kernel images lab-prepare $(BENCH_BINS)
-	@$(call where-kvm-is,1200,tests/bench/boot $(ROUNDS))
-
+.PHONY: bench-exits bench-rehearsal bench-prefault bench-standby
 ## make bench-exits  VM exits from vmm's start to the agent's hello, by reason and device
 bench-exits: all kernel images lab-prepare
 	@$(call where-kvm-is,600,tests/bench/exits)

@@ -9,28 +9,20 @@
  * to FILE when they happen, for a trace of the kernel. REQUESTS times: wait until the daemon's pool is full
  * and the machine so at rest, then SPAWNS processes, then one request. A request is timed from before it
  * connects to the arrival of the first byte of output; a process from before posix_spawn to the same. The
- * boots of all VMs seen are told too, as the daemon timed them. PROGRAM must be the same file in the guest
+ * boots of all VMs seen are told too, as the daemon timed them. With --samples REQUESTS may be 0: then it is
+ * SPAWNS processes, and the daemon is not asked. PROGRAM must be the same file in the guest
  * and here, where --here names it when it has another path; --template says whose clones are asked.
  */
-#include "common/frame.h"
-#include "host-ctl/cli/client.h"
+#include "host-ctl/bench/warm.h"
 #include <errno.h>
 #include <fcntl.h>
-#include <jansson.h>
-#include <spawn.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
-enum {
-	SAMPLES_MAX = 10000,
-	POOL_WAIT_MS = 120 * 1000, /* for the pool to be full again */
-	POOL_POLL_MS = 20,
-	SETTLE_MS = 50, /* for the daemon to have closed what asked */
-};
+enum { SAMPLES_MAX = 10000 };
 
 struct samples {
 	uint64_t *ns;
@@ -38,24 +30,12 @@ struct samples {
 };
 
 struct bench {
-	const char *socket;
+	struct warm warm;
 	FILE *to; /* for --samples, or NULL */
-	int mark; /* for --mark, or -1 */
-	char **argv;
-	char *here;	/* the program's file on this host */
-	char *template; /* whose clones are asked; NULL: base's */
 	struct samples boots, requests, spawns;
 	json_t *seen; /* ids of the VMs whose boot is in boots */
 	bool clones;  /* they are started from a template */
 };
-
-static uint64_t now_ns(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
-}
 
 static void add(struct samples *samples, uint64_t ns)
 {
@@ -69,58 +49,16 @@ static void tell(const struct bench *bench, const char *kind, uint64_t ns)
 		fprintf(bench->to, "%s %llu\n", kind, (unsigned long long)ns);
 }
 
-/* A mark that is not taken is missed by whoever reads the trace. */
-static void mark(const struct bench *bench, const char *what)
-{
-	if (bench->mark >= 0 && write(bench->mark, what, strlen(what)) < 0)
-		perror("first_byte: --mark");
-}
-
 static int fail(const char *what, const char *why)
 {
 	fprintf(stderr, "first_byte: %s: %s\n", what, why);
 	return -1;
 }
 
-/* ---- the pool ---- */
-
-/* The pool of that template in the answer of GET /v1/pools, a reference of its own; NULL: it has none. */
-static json_t *find_pool(const json_t *answer, const char *template)
-{
-	json_t *pool;
-	size_t i;
-
-	json_array_foreach(json_object_get(answer, "pools"), i, pool)
-	{
-		const char *name = json_string_value(json_object_get(pool, "template"));
-
-		if (name && strcmp(name, template) == 0)
-			return json_incref(pool);
-	}
-	return NULL;
-}
-
-static int ask_pool(const struct bench *bench, json_t **pool)
-{
-	struct client_error error;
-	struct client client;
-	int r = client_connect(&client, bench->socket, CLIENT_QUERY_TIMEOUT_MS, &error);
-	const char *path = bench->template ? "/v1/pools" : "/v1/pool";
-	json_t *answer = NULL;
-
-	if (r == 0)
-		r = client_call(&client, "GET", path, NULL, NULL, &answer, &error);
-	client_finish(&client);
-	if (r < 0)
-		return fail(path, error.message);
-	*pool = bench->template ? find_pool(answer, bench->template) : json_incref(answer);
-	json_decref(answer);
-	return *pool ? 0 : fail(bench->template, "has no pool");
-}
-
 /* The boots of VMs not seen before, or what a clone has in place of one. */
-static void note_boots(struct bench *bench, const json_t *pool)
+static void note_boots(void *data, const json_t *pool)
 {
+	struct bench *bench = data;
 	const json_t *vm;
 	size_t i;
 
@@ -137,138 +75,31 @@ static void note_boots(struct bench *bench, const json_t *pool)
 	}
 }
 
-static int settle(void)
-{
-	static const struct timespec pause = {.tv_nsec = SETTLE_MS * 1000000L};
-
-	nanosleep(&pause, NULL);
-	return 0;
-}
-
-/* Until every VM of the pool is warm, and no other one is left. */
-static int await_pool(struct bench *bench)
-{
-	static const struct timespec pause = {.tv_nsec = POOL_POLL_MS * 1000000L};
-	uint64_t end = now_ns() + POOL_WAIT_MS * 1000000ULL;
-	json_t *pool = NULL;
-	size_t vms;
-	json_int_t warm, target;
-
-	do {
-		if (ask_pool(bench, &pool) < 0)
-			return -1;
-		note_boots(bench, pool);
-		warm = json_integer_value(json_object_get(pool, "warm"));
-		target = json_integer_value(json_object_get(pool, "target"));
-		vms = json_array_size(json_object_get(pool, "vms"));
-		json_decref(pool);
-		if (warm == target && vms == (size_t)target)
-			return settle();
-		nanosleep(&pause, NULL);
-	} while (now_ns() < end);
-	return fail("the pool", "is not full after two minutes");
-}
-
-/* ---- a request ---- */
-
-static json_t *make_request(const struct bench *bench)
-{
-	json_t *list = json_array();
-
-	for (char **argument = bench->argv; *argument; argument++)
-		json_array_append_new(list, json_string(*argument));
-	return json_pack("{s:o, s:s*}", "argv", list, "template", bench->template);
-}
-
-/* Reads to the terminal frame. 0 when there was output and the command ended well; *first: its arrival. */
-static int read_run(const struct bench *bench, struct client *client, uint64_t *first)
-{
-	struct frame_reader reader;
-	struct agent_exit end = {0};
-	struct frame frame;
-	int r = frame_reader_init(&reader, AGENT_FRAME_MAX);
-
-	*first = 0;
-	if (r == 0)
-		r = frame_reader_feed(&reader, client->buffer + client->start, client->end - client->start);
-	while (r >= 0 && end.kind == 0) {
-		r = frame_reader_next(&reader, &frame);
-		if (r == 0) {
-			r = frame_reader_fill(&reader, client->fd);
-			r = r == 0 ? -ECONNRESET : r;
-		} else if (r > 0 && frame.type == AGENT_STDOUT && *first == 0) {
-			*first = now_ns();
-			mark(bench, "first byte");
-		} else if (r > 0 && frame.type == AGENT_EXIT && frame.length == sizeof(end)) {
-			memcpy(&end, frame.payload, sizeof(end));
-		} else if (r > 0 && frame.type == AGENT_HOST_ERROR) {
-			r = -EREMOTEIO;
-		}
-	}
-	frame_reader_finish(&reader);
-	if (r < 0)
-		return fail("a run", strerror(-r));
-	if (*first == 0 || end.kind != AGENT_EXITED || end.code != 0)
-		return fail("a run", "ended otherwise than with output and status 0");
-	return 0;
-}
-
 static int time_request(struct bench *bench)
 {
-	json_t *request = make_request(bench);
-	struct client_error error;
-	struct client client;
-	uint64_t start, first;
-	int r;
+	uint64_t ns;
 
-	mark(bench, "request");
-	start = now_ns();
-	r = client_connect(&client, bench->socket, -1, &error);
-	if (r == 0)
-		r = client_upgrade(&client, "/v1/run", request, &error);
-	json_decref(request);
-	if (r < 0)
-		r = fail("POST /v1/run", error.message);
-	else
-		r = read_run(bench, &client, &first);
-	client_finish(&client);
-	if (r < 0)
-		return r;
-	add(&bench->requests, first - start);
-	tell(bench, "request", first - start);
+	if (warm_time_request(&bench->warm, &ns) < 0)
+		return fail("a request", bench->warm.error);
+	add(&bench->requests, ns);
+	tell(bench, "request", ns);
 	return 0;
 }
-
-/* ---- a process ---- */
 
 static int time_spawn(struct bench *bench)
 {
-	posix_spawn_file_actions_t actions;
-	char byte, *environment[] = {NULL};
-	int ends[2], r, status = 0;
-	uint64_t start, took = 0;
-	pid_t pid;
+	uint64_t ns;
 
-	if (pipe(ends) < 0)
-		return fail("pipe", strerror(errno));
-	posix_spawn_file_actions_init(&actions);
-	posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
-	posix_spawn_file_actions_addclose(&actions, ends[0]);
-	start = now_ns();
-	r = posix_spawn(&pid, bench->here, &actions, NULL, bench->argv, environment);
-	close(ends[1]);
-	if (r == 0 && read(ends[0], &byte, 1) == 1)
-		took = now_ns() - start;
-	close(ends[0]);
-	posix_spawn_file_actions_destroy(&actions);
-	if (r != 0)
-		return fail(bench->here, strerror(r));
-	waitpid(pid, &status, 0);
-	if (status != 0 || took == 0)
-		return fail(bench->here, "ended otherwise than with output and status 0");
-	add(&bench->spawns, took);
-	tell(bench, "spawn", took);
+	if (warm_time_spawn(&bench->warm, &ns) < 0)
+		return fail("a process", bench->warm.error);
+	add(&bench->spawns, ns);
+	tell(bench, "spawn", ns);
 	return 0;
+}
+
+static int await_pool(struct bench *bench)
+{
+	return warm_await_pool(&bench->warm, note_boots, bench) < 0 ? fail("the pool", bench->warm.error) : 0;
 }
 
 /* ---- the table ---- */
@@ -311,15 +142,20 @@ static void print_table(struct bench *bench)
 		bench->boots.count ? median_us(&bench->boots) / median_us(&bench->spawns) : 0);
 }
 
+static int time_spawns(struct bench *bench, long spawns)
+{
+	for (long i = 0; i < spawns; i++)
+		if (time_spawn(bench) < 0)
+			return -1;
+	return 0;
+}
+
 static int run(struct bench *bench, long requests, long spawns)
 {
+	if (requests == 0)
+		return time_spawns(bench, spawns);
 	for (long i = 0; i < requests; i++) {
-		if (await_pool(bench) < 0)
-			return -1;
-		for (long j = 0; j < spawns; j++)
-			if (time_spawn(bench) < 0)
-				return -1;
-		if (time_request(bench) < 0)
+		if (await_pool(bench) < 0 || time_spawns(bench, spawns) < 0 || time_request(bench) < 0)
 			return -1;
 	}
 	return await_pool(bench);
@@ -339,14 +175,14 @@ static int take_options(struct bench *bench, char ***argv)
 		if (strcmp(at[0], "--samples") == 0 && !bench->to)
 			bench->to = fopen(at[1], "ae");
 		else if (strcmp(at[0], "--here") == 0)
-			bench->here = at[1];
+			bench->warm.here = at[1];
 		else if (strcmp(at[0], "--template") == 0)
-			bench->template = at[1];
-		else if (strcmp(at[0], "--mark") == 0 && bench->mark < 0)
-			bench->mark = open(at[1], O_WRONLY | O_CLOEXEC);
+			bench->warm.template = at[1];
+		else if (strcmp(at[0], "--mark") == 0 && bench->warm.mark < 0)
+			bench->warm.mark = open(at[1], O_WRONLY | O_CLOEXEC);
 		else
 			return fail(at[0], "is not an option");
-		if ((strcmp(at[0], "--mark") == 0 && bench->mark < 0) ||
+		if ((strcmp(at[0], "--mark") == 0 && bench->warm.mark < 0) ||
 			(strcmp(at[0], "--samples") == 0 && !bench->to))
 			return fail(at[1], strerror(errno));
 	}
@@ -356,7 +192,8 @@ static int take_options(struct bench *bench, char ***argv)
 int main(int argc, char **argv)
 {
 	static uint64_t boots[SAMPLES_MAX], requests[SAMPLES_MAX], spawns[SAMPLES_MAX];
-	struct bench bench = {.mark = -1, .boots.ns = boots, .requests.ns = requests, .spawns.ns = spawns};
+	struct bench bench = {
+		.warm.mark = -1, .boots.ns = boots, .requests.ns = requests, .spawns.ns = spawns};
 	char **operands = argv + 1, **program;
 	int r;
 
@@ -368,19 +205,19 @@ int main(int argc, char **argv)
 		program++;
 		argc--;
 	}
-	if (argc < 4 || atol(operands[1]) < 1 || atol(operands[2]) < (bench.to ? 0 : 1))
+	if (argc < 4 || atol(operands[1]) < (bench.to ? 0 : 1) || atol(operands[2]) < (bench.to ? 0 : 1))
 		return usage();
-	bench.socket = operands[0];
-	bench.argv = program;
-	if (!bench.here)
-		bench.here = program[0];
+	bench.warm.socket = operands[0];
+	bench.warm.argv = program;
+	if (!bench.warm.here)
+		bench.warm.here = program[0];
 	bench.seen = json_object();
 	r = run(&bench, atol(operands[1]), atol(operands[2]));
 	json_decref(bench.seen);
 	if (bench.to && fclose(bench.to) != 0)
 		r = fail("--samples", strerror(errno));
-	if (bench.mark >= 0)
-		close(bench.mark);
+	if (bench.warm.mark >= 0)
+		close(bench.warm.mark);
 	if (r == 0 && !bench.to)
 		print_table(&bench);
 	return r == 0 ? 0 : 1;

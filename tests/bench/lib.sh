@@ -3,7 +3,8 @@
 #
 # take_options "NAME…" ARGUMENT…   of the script's arguments those of the form `--NAME N`, N from 1 to 99999, into variables of these
 #                             names, and `--json FILE` into json
-# start_clones POOL MAX_VMS   starts a daemon and waits for POOL warm clones of the template "word", which holds /bin/word and has run it
+# start_clones POOL MAX_VMS [OPTION…]
+#                             starts a daemon and waits for POOL warm clones of the template "word", which holds /bin/word and has run it
 # prepare_boots, boot KIND    boots QEMU's microvm machine (qemu) or vmm (vmm); prints "boot_KIND NS", from exec to the first byte of
 #                             guest-init's hello
 # print_table NAME            the table of standard input by tests/bench/NAME.awk; all figures to the file $json. 1: a target is missed
@@ -23,7 +24,7 @@ set_target() {
 	"$hostctl" pool --template word --target "$1" >"$scratch/target.log" 2>&1
 }
 start_clones() {
-	start_serve --pool 0 --max-vms "$2" || return 1
+	start_serve --pool 0 --max-vms "$2" "${@:3}" || return 1
 	# Once, so that its file is in the memory of each clone as the shell's is. A later daemon finds it made, and loads it.
 	[ -d "$scratch/state/templates/word" ] || "$hostctl" template build word --run /bin/word >"$scratch/build.log" 2>&1 || {
 		sed 's/^/# /' "$scratch/build.log" >&2
