@@ -65,7 +65,7 @@ void fake_take_disk(const struct fake *fake, int argc, char **argv)
 {
 	unsigned int found = 0;
 
-	for (int i = 1; i + 1 < argc; i++) {
+	for (int i = 1; i + 1 < argc && argv[i]; i++) {
 		const char *value = argv[i + 1], *cow;
 		int number;
 
