@@ -152,7 +152,7 @@ static int parse(struct line *line, int argc, char **argv, char *error)
 	}
 	line->json = line->values[OPT_JSON];
 	line->program = argv + parser.next;
-	return check_kind(line, error);
+	return line->kind ? check_kind(line, error) : -1;
 }
 
 static int take_rounds(const struct line *line, size_t *rounds, char *error)
