@@ -80,7 +80,7 @@ bool trace_read_us(const json_t *number, uint64_t *ns)
 {
 	double us = json_number_value(number);
 
-	if (!json_is_number(number) || !(us >= 0) || us > (double)(TRACE_TIME_MAX_NS / NS_PER_US))
+	if (!json_is_number(number) || !(us >= 0) || us * NS_PER_US > (double)TRACE_TIME_MAX_NS)
 		return false;
 	*ns = (uint64_t)(us * NS_PER_US + 0.5);
 	return true;
