@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Lines for people, on standard error: "name: level: text". The level and the name are the only mutable state at
- * file scope in the project, but for the pointer to a vmm's trace (vmm/trace.h). A failure is logged once, where
- * the name of the thing is known.
+ * Lines for people, on standard error: "name: level: text". The level and the name are the only mutable state
+ * at file scope in the project, but for the pointer to a vmm's trace (vmm/trace.h). A failure is logged once,
+ * where the name of the thing is known.
  */
 #ifndef COMMON_LOG_H
 #define COMMON_LOG_H

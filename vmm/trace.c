@@ -226,13 +226,14 @@ static void describe(const struct kvm_run *run, int result, struct trace_exit *e
 
 static bool same_row(const struct trace_exit *a, const struct trace_exit *b)
 {
-	return a->reason == b->reason && a->address == b->address && a->write == b->write;
+	return a->reason == b->reason && a->address == b->address && a->write == b->write &&
+	       a->size == b->size;
 }
 
 /* Where a row of the table is, or would be. */
 static struct trace_row *place_of(struct trace *trace, const struct trace_exit *exit)
 {
-	uint64_t hash = (exit->address * 2 + exit->write) * 64 + exit->reason;
+	uint64_t hash = ((exit->address * 2 + exit->write) * 16 + exit->size) * 64 + exit->reason;
 	/* Knuth's multiplicative hash: addresses of a device differ in few bits. */
 	size_t i = (size_t)((hash * UINT64_C(0x9e3779b97f4a7c15)) >> 32) % TRACE_ROW_SLOTS;
 

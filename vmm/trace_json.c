@@ -327,6 +327,11 @@ static void put_row(const struct writer *writer, const struct trace_row *row)
 			json_null(json);
 		else
 			json_bool(json, key->write);
+		json_key(json, "size");
+		if (row->other)
+			json_null(json);
+		else
+			json_integer(json, key->size);
 	}
 	put_key_text(
 		json, "device", row->other || key->space == TRACE_NO_SPACE ? NULL : name_window(writer, key));

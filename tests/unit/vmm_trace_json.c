@@ -138,11 +138,13 @@ static const char totals_text[] =
 static void the_text_is_what_the_page_says(void **state)
 {
 	static const char *const rows[] = {
-		"{\"reason\":\"mmio\",\"address\":\"0xd0000050\",\"write\":true,\"device\":\"blk\",\"boot_"
+		"{\"reason\":\"mmio\",\"address\":\"0xd0000050\",\"write\":true,\"size\":4,\"device\":"
+		"\"blk\",\"boot_"
 		"count\":1,"
 		"\"boot_handle_ns\":1000,\"boot_guest_ns\":1000,\"count\":1,\"handle_ns\":1000,"
 		"\"guest_ns\":1000,\"accesses\":1}",
-		"{\"reason\":\"port\",\"port\":\"0x80\",\"write\":true,\"device\":null,\"boot_count\":1,"
+		"{\"reason\":\"port\",\"port\":\"0x80\",\"write\":true,\"size\":1,\"device\":null,\"boot_"
+		"count\":1,"
 		"\"boot_handle_ns\":1000,\"boot_guest_ns\":1000,\"count\":1,\"handle_ns\":1000,"
 		"\"guest_ns\":1000,\"accesses\":2}",
 		"{\"reason\":\"reason 5\",\"device\":null,\"boot_count\":1,\"boot_handle_ns\":2000,"
@@ -183,8 +185,8 @@ static void rows_of_others_have_no_address(void **state)
 	return_mmio(0xd0000050, true, 0);
 	trace_stand(0, &page.run);
 	trace_close(trace_active);
-	assert_non_null(strstr(write_out(text),
-		"{\"reason\":\"mmio\",\"address\":null,\"write\":null,\"device\":null,\"boot_count\":0,"));
+	assert_non_null(strstr(write_out(text), "{\"reason\":\"mmio\",\"address\":null,\"write\":null,"
+						"\"size\":null,\"device\":null,\"boot_count\":0,"));
 }
 
 static void without_a_hello_boot_is_nothing(void **state)
