@@ -102,10 +102,13 @@ static int find_kind(struct line *line, const char *name, char *error)
 {
 	if (!name)
 		return cli_refuse(error, "what to measure is expected: boot, restore or run");
-	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
-		if (strcmp(kinds[i].name, name) == 0)
-			line->kind = &kinds[i];
-	return line->kind ? 0 : cli_refuse(error, "'%s' is none of boot, restore and run", name);
+	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+		if (strcmp(kinds[i].name, name) != 0)
+			continue;
+		line->kind = &kinds[i];
+		return 0;
+	}
+	return cli_refuse(error, "'%s' is none of boot, restore and run", name);
 }
 
 /* An option of another kind would change nothing. */
@@ -135,7 +138,7 @@ static int parse(struct line *line, int argc, char **argv, char *error)
 	const char *value;
 	int option, r;
 
-	*line = (struct line){.json = false};
+	*line = (struct line){.kind = kinds};
 	cli_parser_init(&parser, option_table, OPT_COUNT, argc, argv);
 	/* What to measure may stand before its options, and mostly does. */
 	for (int operands = 0; operands < 2; operands++) {

@@ -69,10 +69,15 @@ static int add_whole(struct changes *changes)
 	return r;
 }
 
+/* A row of a list that is sorted otherwise. */
+struct entry {
+	const struct report_row *row;
+};
+
 static int by_key(const void *left, const void *right)
 {
-	const struct report_row *a = *(const struct report_row *const *)left,
-				*b = *(const struct report_row *const *)right;
+	const struct report_row *a = ((const struct entry *)left)->row,
+				*b = ((const struct entry *)right)->row;
 	int order = strcmp(a->name, b->name);
 
 	if (order == 0)
@@ -89,36 +94,34 @@ static int compare_names(const struct report_row *a, const struct report_row *b)
 }
 
 /* The rows of a list in the order of their names; the caller's. */
-static const struct report_row **sort_rows(const struct report_rows *list)
+static struct entry *sort_rows(const struct report_rows *list)
 {
-	const struct report_row **rows = calloc(list->count + 1, sizeof(rows[0]));
+	struct entry *entries = calloc(list->count + 1, sizeof(entries[0]));
 
-	for (size_t i = 0; rows && i < list->count; i++)
-		rows[i] = &list->rows[i];
-	if (rows && list->count > 1)
-		qsort(rows, list->count, sizeof(rows[0]), by_key);
-	return rows;
+	for (size_t i = 0; entries && i < list->count; i++)
+		entries[i].row = &list->rows[i];
+	if (entries && list->count > 1)
+		qsort(entries, list->count, sizeof(entries[0]), by_key);
+	return entries;
 }
 
-static int add_row(struct changes *changes, enum report_list list, const struct report_row *before,
-	const struct report_row *after)
+/* A row of both; what one of them lacks is 0 there. row: one that is there. */
+static int add_row(struct changes *changes, enum report_list list, const struct report_row *row,
+	const struct report_row *before, const struct report_row *after)
 {
 	const struct report_shape *shape = &report_shapes[list];
-	const struct report_row *row = after ? after : before;
-	struct change change = {
-		.place = 1 + (unsigned)list, .name = row->name, .detail = row->detail, .unit = CHANGE_COUNT};
-	int r = 0;
+	struct change change = {.place = 1 + (unsigned)list,
+		.name = row->name,
+		.detail = row->detail,
+		.unit = CHANGE_COUNT,
+		.before = before ? before->count : 0,
+		.after = after ? after->count : 0};
+	int r = shape->counts ? add(changes, &change) : 0;
 
-	change.before = before ? before->count : 0;
-	change.after = after ? after->count : 0;
-	if (shape->counts)
-		r = add(changes, &change);
 	change.unit = CHANGE_NS;
 	change.before = before ? before->ns : 0;
 	change.after = after ? after->ns : 0;
-	if (r == 0 && shape->times)
-		r = add(changes, &change);
-	return r;
+	return r == 0 && shape->times ? add(changes, &change) : r;
 }
 
 /* Both sorted: each name once, from the one, the other, or both. A name that comes several times in a list
@@ -127,16 +130,17 @@ static int add_list(struct changes *changes, enum report_list list)
 {
 	const struct report_rows *of_before = &changes->before->lists[list],
 				 *of_after = &changes->after->lists[list];
-	const struct report_row **before = sort_rows(of_before), **after = sort_rows(of_after);
+	struct entry *before = sort_rows(of_before), *after = sort_rows(of_after);
 	size_t i = 0, j = 0;
 	int r = before && after ? 0 : -ENOMEM;
 
 	while (r == 0 && (i < of_before->count || j < of_after->count)) {
 		int order = i == of_before->count  ? 1
 			    : j == of_after->count ? -1
-						   : compare_names(before[i], after[j]);
+						   : compare_names(before[i].row, after[j].row);
 
-		r = add_row(changes, list, order <= 0 ? before[i] : NULL, order >= 0 ? after[j] : NULL);
+		r = add_row(changes, list, order <= 0 ? before[i].row : after[j].row,
+			order <= 0 ? before[i].row : NULL, order >= 0 ? after[j].row : NULL);
 		i += order <= 0;
 		j += order >= 0;
 	}

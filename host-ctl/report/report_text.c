@@ -10,6 +10,7 @@ enum {
 	NS_PER_S = 1000000000,
 	NAME_WIDTH = 44,
 	BAR_WIDTH = 40,
+	SHARE_WIDTH = 20,
 	MIB = 1 << 20,
 };
 
@@ -73,7 +74,7 @@ static void print_place(FILE *to, uint64_t start, uint64_t ns, uint64_t end)
 /* How much it is beside the largest. */
 static void print_share(FILE *to, uint64_t value, uint64_t largest)
 {
-	int length = largest ? (int)((double)value / (double)largest * (BAR_WIDTH / 2) + 0.5) : 0;
+	int length = largest ? (int)((double)value / (double)largest * SHARE_WIDTH + 0.5) : 0;
 
 	fputs("  ", to);
 	for (int i = 0; i < length; i++)

@@ -11,27 +11,26 @@ enum { ROOM_AT_FIRST = 1024, NS_PER_US = 1000, ADDRESS_DIGITS = 18 };
 
 /* ---- names ---- */
 
-/* Doubles an array whose room is used up. 0 or -1 (said). */
-static int make_room(struct trace_reader *reader, void *array, size_t count, size_t size, size_t *room)
+/* The array with room for one more, which takes its place; NULL (said): there is no memory, and it stays. */
+static void *make_room(struct trace_reader *reader, void *array, size_t count, size_t size, size_t *room)
 {
 	size_t larger = *room ? 2 * *room : ROOM_AT_FIRST;
-	void *old, *grown;
+	void *grown;
 
 	if (count < *room)
-		return 0;
-	memcpy(&old, array, sizeof(old));
-	grown = realloc(old, larger * size);
-	if (!grown)
-		return trace_refuse_memory(reader);
-	memcpy(array, &grown, sizeof(grown));
-	*room = larger;
-	return 0;
+		return array;
+	grown = realloc(array, larger * size);
+	if (grown)
+		*room = larger;
+	else
+		trace_refuse_memory(reader);
+	return grown;
 }
 
 int trace_keep_name(struct trace_reader *reader, const char *name, uint32_t *place)
 {
 	struct trace *trace = reader->trace;
-	char clean[TRACE_NAME_MAX];
+	char clean[TRACE_NAME_MAX], (*names)[TRACE_NAME_MAX];
 	json_t *known;
 
 	text_copy_printable(clean, sizeof(clean), name, strlen(name));
@@ -46,9 +45,11 @@ int trace_keep_name(struct trace_reader *reader, const char *name, uint32_t *pla
 	if (trace->name_count == TRACE_NAMES_MAX)
 		return trace_refuse(reader, TRACE_MEND,
 			"it has more than the %d different names that are kept", TRACE_NAMES_MAX);
-	if (make_room(reader, &trace->names, trace->name_count, sizeof(trace->names[0]), &reader->name_room) <
-		0)
+	names = make_room(
+		reader, trace->names, trace->name_count, sizeof(trace->names[0]), &reader->name_room);
+	if (!names)
 		return -1;
+	trace->names = names;
 	*place = (uint32_t)trace->name_count;
 	memcpy(trace->names[trace->name_count++], clean, sizeof(clean));
 	if (json_object_set_new(reader->index, clean, json_integer(*place)) < 0)
@@ -79,7 +80,7 @@ bool trace_read_us(const json_t *number, uint64_t *ns)
 {
 	double us = json_number_value(number);
 
-	if (!json_is_number(number) || !(us >= 0) || us > (double)(TRACE_TIME_MAX_NS / NS_PER_US))
+	if (!json_is_number(number) || !(us >= 0) || us * NS_PER_US > (double)TRACE_TIME_MAX_NS)
 		return false;
 	*ns = (uint64_t)(us * NS_PER_US + 0.5);
 	return true;
@@ -149,13 +150,16 @@ static int take_exit(
 static int keep_event(struct trace_reader *reader, const struct trace_event *event)
 {
 	struct trace *trace = reader->trace;
+	struct trace_event *events;
 
 	if (trace->event_count == TRACE_EVENTS_MAX)
 		return trace_refuse(reader, "trace a shorter time",
 			"it has more than the %d events that are read", TRACE_EVENTS_MAX);
-	if (make_room(reader, &trace->events, trace->event_count, sizeof(trace->events[0]), &reader->room) <
-		0)
+	events =
+		make_room(reader, trace->events, trace->event_count, sizeof(trace->events[0]), &reader->room);
+	if (!events)
 		return -1;
+	trace->events = events;
 	trace->events[trace->event_count++] = *event;
 	return 0;
 }

@@ -8,9 +8,9 @@
 / kvm_exit: / { exits++ }
 function reset() { runs = before = calls = ioctls = returns = exits = 0 }
 END {
-	print i, "returns_of_KVM_RUN", returns + 0
-	print i, "exits_of_KVM", exits + 0
-	print i, "ioctls_of_KVM,_but_KVM_RUN", ioctls + 0
-	print i, "system_calls,_but_KVM_RUN", calls + 0
-	print i, "system_calls_before_the_first_KVM_RUN", before + 0
+	print i, "returns~of~KVM_RUN", returns + 0
+	print i, "exits~of~KVM", exits + 0
+	print i, "ioctls~of~KVM,~but~KVM_RUN", ioctls + 0
+	print i, "system~calls,~but~KVM_RUN", calls + 0
+	print i, "system~calls~before~the~first~KVM_RUN", before + 0
 }

@@ -26,7 +26,7 @@
 
 static const char *option(int argc, char **argv, const char *name)
 {
-	for (int i = 1; i + 1 < argc; i++)
+	for (int i = 1; i + 1 < argc && argv[i]; i++)
 		if (strcmp(argv[i], name) == 0)
 			return argv[i + 1];
 	return NULL;
@@ -94,13 +94,15 @@ static void prepare(struct bench_call *call, const char *memory, size_t kinds)
 	assert_int_equal(series_init(&call->series, kinds, call->rounds), 0);
 }
 
-/* How many folders of ours are in the temporary one. */
+/* How many folders of ours are in the temporary one; -1: it cannot be read. */
 static int left_over(void)
 {
-	DIR *folder = opendir(getenv("TMPDIR"));
+	const char *path = getenv("TMPDIR");
+	DIR *folder = path ? opendir(path) : NULL;
 	int count = 0;
 
-	assert_non_null(folder);
+	if (!folder)
+		return -1;
 	for (struct dirent *entry; (entry = readdir(folder)) != NULL;)
 		count += strncmp(entry->d_name, "tinderbox.", 10) == 0;
 	closedir(folder);
