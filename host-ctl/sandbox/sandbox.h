@@ -95,7 +95,6 @@ struct sandbox {
 	uint64_t last_session;		       /* the id of the last one in its guest */
 	struct sandbox_suspension *suspension; /* under way; or NULL */
 	struct sandbox_removal *removal;       /* of what was saved, that READY waits for; or NULL */
-	bool runs;			       /* of one that wakes: its guest was let run */
 	json_t *made; /* what its VM is made of (sandbox_saved.h); NULL: an older daemon has not noted it */
 	struct command_fetch
 		*fetch; /* of output of an earlier daemon's commands; NULL: there is none to come */
@@ -103,6 +102,7 @@ struct sandbox {
 	uint64_t start_ticks;
 	unsigned int slot;
 	int seat;
+	bool runs;			 /* of one that wakes: its guest was let run */
 	bool seen;			 /* it is known whether its guest stands */
 	bool comes_up;			 /* its guest runs, but does not take commands yet */
 	bool recorded;			 /* there is a row, or one is being written */

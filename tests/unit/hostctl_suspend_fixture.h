@@ -47,8 +47,8 @@ static inline void expect_saved(const struct daemon *daemon, const char *id, int
 /* It cannot be restored: nothing is there that it was, and nothing half. */
 static inline void expect_none_saved(const struct daemon *daemon, const char *id)
 {
-	static const char *const names[] = {"state", "pages", "state.new", "pages.new", "memory.new",
-		"image.new", "saved.json.new"};
+	static const char *const names[] = {
+		"state", "pages", "state.new", "pages.new", "memory.new", "image.new", "saved.json.new"};
 
 	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
 		assert_false(has_saved(daemon, id, names[i]));
