@@ -105,11 +105,14 @@ static int cmd_help(int argc, char **argv)
 	return print_help(argv[parser.next]);
 }
 
-/* A standard stream that is closed becomes /dev/null, so that no file opened later takes its number. */
+/*
+ * A standard stream that is closed becomes /dev/null, so that no file opened later takes its number. As
+ * output it cannot be written: what a command says does not get lost unnoticed.
+ */
 static int open_standard_streams(void)
 {
 	for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
-		if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) < 0)
+		if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == STDOUT_FILENO ? O_RDONLY : O_RDWR) < 0)
 			return -1;
 	return 0;
 }

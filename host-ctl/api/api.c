@@ -174,12 +174,22 @@ static void handle(void *context, struct http_request *request)
 
 const struct http_handler api_handler = {.check = check, .handle = handle};
 
+/* Runs need no journal; sandboxes and keys do. NULL: it takes what there is to be noted. */
+static const char *journal_ill_reason(const struct api *api)
+{
+	const struct error *error = api->journal ? journal_queue_error(api->journal) : &api->journal_error;
+
+	return error ? error->message : NULL;
+}
+
 /* Whoever asks wants to know whether to send runs here. */
 void api_healthz_get(struct api *api, struct http_request *request)
 {
 	bool serves = true;
 	const char *reason = templates_ill_reason(api->templates, &serves);
 
+	if (!reason)
+		reason = journal_ill_reason(api);
 	if (reason)
 		http_reply_json(request, serves ? 200 : 503,
 			json_pack("{s:s,s:s,s:s}", "status", serves ? "degraded" : "unavailable", "reason",

@@ -14,6 +14,7 @@
 #include "host-ctl/run/run_json.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -87,8 +88,8 @@ static bool is_beyond(const struct attached *attached)
 {
 	const struct command *command = attached->command;
 
-	return attached->reader.at[0] > command->output[0].total ||
-	       attached->reader.at[1] > command->output[1].total;
+	return !command->uncounted && (attached->reader.at[0] > command->output[0].total ||
+					      attached->reader.at[1] > command->output[1].total);
 }
 
 /* Puts what there is room for, and the end when that comes next. False: the memory may be gone. */
@@ -188,9 +189,27 @@ static void stream_left(void *context, const char *why)
 	finish(context);
 }
 
+/* The daemon's stop ends the sandbox's VM. Of a command that was given to its guest nobody is told that it
+ * has had no effect. */
 static void stream_stop(void *context)
 {
-	finish_with_error(context, ERROR_NOT_READY, "the daemon is stopping: try again when it is back");
+	struct attached *attached = context;
+	const struct command *command = attached->command;
+	char text[ERROR_MESSAGE_MAX];
+
+	if (command->state == COMMAND_ENDED) {
+		finish_with_error(attached, ERROR_INCOMPLETE,
+			"the daemon is stopping, and the command has ended: ask the next one for its result");
+	} else if (command->state == COMMAND_RUNNING || command->returns) {
+		snprintf(text, sizeof text,
+			"no result: the daemon is stopping, and sandbox %s ends with it; the command may "
+			"have run",
+			command->sandbox->id);
+		finish_with_error(attached, ERROR_INCOMPLETE, text);
+	} else {
+		finish_with_error(
+			attached, ERROR_NOT_READY, "the daemon is stopping: try again when it is back");
+	}
 }
 
 static void stream_closed(void *context)
@@ -253,10 +272,19 @@ static int check_token(struct api *api, const struct command *command, const cha
 	case TOKEN_EXPIRED:
 		return error_set(error, ERROR_DENIED,
 			"the token has expired: /commands/%s/token makes another", command->id);
+	case TOKEN_REPLACED:
+		return error_set(error, ERROR_DENIED,
+			"another was made in place of this token: use that, or have /commands/%s/token make "
+			"one",
+			command->id);
 	default:
 		if (commands_find_token(api->sandboxes, text))
 			return error_set(error, ERROR_DENIED, "the token is that of another command");
-		return error_set(error, ERROR_DENIED, "the token is not that of command %s", command->id);
+		return error_set(error, ERROR_DENIED,
+			"the token is not that of command %s%s: /commands/%s/token makes another",
+			command->id,
+			command->token.restored ? ", or is void since the daemon was started anew" : "",
+			command->id);
 	}
 }
 
@@ -281,8 +309,8 @@ static int parse_offset(
 		return error_set(error, ERROR_INVALID, "%s is not a whole number", field);
 	*offset = (uint64_t)json_integer_value(value);
 	length = run_output_peek(output, *offset, &bytes);
-	/* What an earlier daemon has handed out may still be on its way to this one. */
-	if (length == -EINVAL && returns)
+	/* What an earlier daemon has handed out may still be on its way to this one, or never come. */
+	if (length == -EINVAL && (returns || command->uncounted))
 		return 0;
 	if (length == -EINVAL)
 		return error_set(error, ERROR_INVALID, "%s is beyond the %llu bytes that were written", field,

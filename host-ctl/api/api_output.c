@@ -81,6 +81,13 @@ static json_t *read_output(const struct command *command, const struct wanted *w
 		error_set(error, ERROR_NOT_READY, "command %s is being taken back: try again", command->id);
 		return NULL;
 	}
+	if (length == -EINVAL && command->uncounted) {
+		error_set(error, ERROR_CONFLICT,
+			"output at offset %llu is lost: how much command %s had written when its daemon "
+			"ended is not known",
+			(unsigned long long)offset, command->id);
+		return NULL;
+	}
 	if (length < 0) {
 		error_set(error, length == -ENODATA ? ERROR_CONFLICT : ERROR_INVALID,
 			length == -ENODATA ? "output at offset %llu is no longer held: all from %llu on is"

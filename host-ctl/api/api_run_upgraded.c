@@ -9,6 +9,8 @@
 #include "host-ctl/api/api_run.h"
 #include "host-ctl/api/api_stream.h"
 
+#include <stdio.h>
+
 struct upgraded_run {
 	struct api_run base;
 	struct api_stream stream;
@@ -82,12 +84,16 @@ static void left(void *context, const char *why)
 	api_stream_end(&run->stream);
 }
 
+/* It was given to a guest, so it may have run: as the plain form says (run.c). */
 static void stop(void *context)
 {
+	static const char why[] = "the daemon is stopping";
 	struct upgraded_run *run = context;
 	struct error error;
 
-	error_set(&error, ERROR_NOT_READY, "the daemon is stopping: try again when it is back");
+	error_set(&error, ERROR_INCOMPLETE, "no result, and the VM was destroyed: %s", why);
+	snprintf(error.vm, sizeof error.vm, "%s", run->base.run.vm->id);
+	snprintf(error.cause, sizeof error.cause, "%s", why);
 	api_stream_put_error(&run->stream, &error);
 	left(run, "stopping");
 }

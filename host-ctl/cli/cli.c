@@ -92,15 +92,16 @@ int cli_parser_next(struct cli_parser *parser, const char **value)
 	*value = NULL;
 	if (parser->cluster && *parser->cluster)
 		return take_letter(parser);
-	if (argument && is_cluster(parser, argument)) {
+	if (argument && !parser->ended && is_cluster(parser, argument)) {
 		parser->next++;
 		parser->cluster = argument + 1;
 		return take_letter(parser);
 	}
-	if (!argument || argument[0] != '-' || argument[1] == '\0')
+	if (!argument || parser->ended || argument[0] != '-' || argument[1] == '\0')
 		return CLI_END;
 	parser->next++;
-	if (strcmp(argument, "--") == 0)
+	parser->ended = strcmp(argument, "--") == 0;
+	if (parser->ended)
 		return CLI_END;
 	index = find_option(parser, argument, value);
 	if (index < 0)
@@ -115,7 +116,12 @@ int cli_parser_next(struct cli_parser *parser, const char **value)
 		return refuse(parser, "--%s needs a value", option->name);
 	if (!*value)
 		*value = parser->argv[parser->next++];
-	return index;
+	return option->not_empty && !**value ? refuse(parser, "--%s is empty", option->name) : index;
+}
+
+char *cli_parser_operand(struct cli_parser *parser)
+{
+	return parser->next < parser->argc ? parser->argv[parser->next++] : NULL;
 }
 
 bool cli_parser_given(const struct cli_parser *parser, int index)
@@ -157,7 +163,7 @@ int cli_query_parse(struct cli_query *query, int argc, char **argv)
 	enum { JSON, SOCKET, HELP };
 	static const struct cli_option options[] = {
 		[JSON] = {.name = "json"},
-		[SOCKET] = {.name = "socket", .has_value = true},
+		[SOCKET] = {.name = "socket", .has_value = true, .not_empty = true},
 		[HELP] = {.name = "help", .letter = 'h'},
 	};
 	struct cli_parser parser;

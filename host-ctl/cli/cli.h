@@ -31,13 +31,15 @@ struct cli_option {
 	const char *name; /* without the two dashes */
 	char letter;	  /* its short form, or '\0' */
 	bool has_value;
-	bool repeats; /* may be given more than once */
+	bool repeats;	/* may be given more than once */
+	bool not_empty; /* its value has at least one byte */
 };
 
 /*
  * Walks the options of one verb. They end at "--" (which is skipped) or at the first argument that does not
  * begin with '-'; a lone "-" is such an argument. Values are given as "--name=value" or "--name value";
- * letters of options without one may stand together, as in "-it".
+ * letters of options without one may stand together, as in "-it". Where options may follow operands, the
+ * caller takes each operand with cli_parser_operand, and goes on.
  */
 struct cli_parser {
 	const struct cli_option *options;
@@ -47,6 +49,7 @@ struct cli_parser {
 	int next;	     /* first argument not read yet; after CLI_END the first operand */
 	const char *cluster; /* letters of one argument that are still to come */
 	uint64_t given;	     /* bit i: options[i] was given */
+	bool ended;	     /* "--" has come */
 	char error[CLI_TEXT_MAX];
 };
 
@@ -59,6 +62,8 @@ void cli_parser_init(
  * parser->error set: unknown, given twice, without its value, or with one that it does not take.
  */
 int cli_parser_next(struct cli_parser *parser, const char **value);
+/* After CLI_END: the operand there, or NULL after the last. Then cli_parser_next looks behind it. */
+char *cli_parser_operand(struct cli_parser *parser);
 /* Was options[index] given? */
 bool cli_parser_given(const struct cli_parser *parser, int index);
 

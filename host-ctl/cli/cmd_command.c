@@ -31,13 +31,15 @@ int cmd_command_parse(struct cmd_command_operands *operands, const struct cli_op
 		}
 		if (parser.next == argc || found++ == 2)
 			break;
-		words[found - 1] = argv[parser.next++];
+		words[found - 1] = cli_parser_operand(&parser);
 	}
 	if (operands->given[CMD_COMMAND_HELP])
 		return 1;
 	operands->sandbox = words[0];
 	operands->command = words[1];
-	if (found == 2)
+	if (found == 2 && words[1][0])
 		return 0;
+	if (found == 2)
+		return cli_fail_usage(argv[0], "the command's id is empty");
 	return cli_fail_usage(argv[0], "a sandbox and a command in it are expected");
 }

@@ -18,7 +18,7 @@ enum {
 /* For the beginning of a verb's table. */
 /* clang-format off */
 #define CMD_COMMAND_OPTIONS \
-	[CMD_COMMAND_SOCKET] = {.name = "socket", .has_value = true}, \
+	[CMD_COMMAND_SOCKET] = {.name = "socket", .has_value = true, .not_empty = true}, \
 	[CMD_COMMAND_HELP] = {.name = "help", .letter = 'h'}
 /* clang-format on */
 

@@ -34,14 +34,16 @@ const char attach_usage[] =
 	"usage: host-ctl attach [OPTION...] SANDBOX COMMAND\n"
 	"Follows a command that was left running, or one that has ended, as if it were ours. One that was only\n"
 	"created, by another client of the API, it starts. Standard input is not passed on. When host-ctl\n"
-	"leaves, the command goes on, unless it was started otherwise.\n"
+	"leaves, the command goes on, unless it was started otherwise. It leaves at HUP, TERM and QUIT: when\n"
+	"its terminal goes, and at Ctrl-\\. Other signals are passed on as by `host-ctl run`: INT (Ctrl-C) to\n"
+	"the command, and a second one within 2 s ends all that it started.\n"
 	"\n"
 	"  --stdout-offset N    begin at that byte of its output (the oldest from which on nothing is missing;\n"
 	"                       how many are before it is told on standard error)\n"
 	"  --stderr-offset N    the same of its errors\n"
 	CLI_USAGE_SOCKET
 	"\n"
-	"exit status: as of `host-ctl run`.\n";
+	"exit status: as of `host-ctl run`; 128 and the signal by which it left.\n";
 /* clang-format on */
 
 /* --- exec --- */
@@ -64,7 +66,7 @@ static int follow(struct cmd_stream *stream, struct cmd_terminal *terminal, cons
 	}
 	if (r < 0) {
 		cli_fail_client(&error, false);
-		return r == -EINTR ? 128 + SIGINT : CLI_FAILURE;
+		return r == -EINTR ? 128 + stream->left_by : CLI_FAILURE;
 	}
 	cmd_result_describe(&stream->result, options, text, sizeof text);
 	if (text[0])
@@ -171,7 +173,8 @@ static int start_detached(const struct cmd_options *options, const json_t *creat
 		return cli_fail_client(&error, false);
 	cli_clean_text(clean, sizeof clean, id);
 	puts(clean);
-	return cli_finish_output();
+	r = cli_finish_output();
+	return r ? cli_fail("the command runs all the same: it is %s of %s", clean, options->sandbox) : 0;
 }
 
 static int run_detached(const struct cmd_options *options, const json_t *request)
@@ -283,11 +286,35 @@ static int set_token(const struct cmd_command_operands *operands, json_t *body)
 	return r < 0 ? cli_fail_client(&error, false) : 0;
 }
 
-static int attach_stream(
-	const struct cmd_command_operands *operands, json_t *body, const struct beginning *beginning)
+/* The command is not ours: what ends us, or takes our terminal, does not end it. Of the keyboard that is
+ * Ctrl-\. */
+static void set_leaving(struct cmd_stream *stream)
 {
-	char *name[] = {(char *)operands->command, NULL};
-	const struct cmd_options options = {.argv = name};
+	static const int signals[] = {SIGTERM, SIGHUP, SIGQUIT};
+
+	for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++)
+		sigaddset(&stream->leaving, signals[i]);
+	stream->interrupted = "left; the command goes on, or not, as it was started";
+}
+
+/* What the daemon knows of the command: for words about its end. NULL: it does not tell. */
+static json_t *ask_info(const struct cmd_command_operands *operands)
+{
+	struct client_error ignored;
+	json_t *info = NULL;
+	char path[CMD_COMMAND_PATH];
+
+	if (cmd_command_path(path, operands->sandbox, operands->command, "") == 0)
+		cli_ask(operands->values[CMD_COMMAND_SOCKET], "GET", path, NULL, &info, &ignored);
+	return info;
+}
+
+/* name: what the command is called in words about its end. */
+static int attach_stream(const struct cmd_command_operands *operands, const char *name, json_t *body,
+	const struct beginning *beginning)
+{
+	char *argv[] = {(char *)name, NULL};
+	const struct cmd_options options = {.argv = argv};
 	struct cmd_terminal terminal = {.fd = -1};
 	struct client client = {.fd = -1};
 	struct client_error error;
@@ -305,7 +332,7 @@ static int attach_stream(
 	r = cmd_stream_init(&stream, &client, -1, STDOUT_FILENO, STDERR_FILENO);
 	memcpy(stream.received, beginning->at, sizeof stream.received);
 	memcpy(stream.late, beginning->late, sizeof stream.late);
-	stream.interrupted = "interrupted; the command goes on, or not, as it was started";
+	set_leaving(&stream);
 	return r < 0 ? fail_prepare(r) : follow(&stream, &terminal, &options);
 }
 
@@ -313,7 +340,8 @@ int cmd_attach(int argc, char **argv)
 {
 	struct beginning beginning = {.at = {0, 0}};
 	struct cmd_command_operands operands;
-	json_t *body;
+	const char *program;
+	json_t *body, *info;
 	int r = cmd_command_parse(&operands, attach_options, OPT_COUNT, argc, argv);
 
 	if (r == 1) {
@@ -324,10 +352,14 @@ int cmd_attach(int argc, char **argv)
 		return r;
 	body = json_object();
 	if (set_offset(&operands, OPT_STDOUT_OFFSET, body, &beginning) ||
-		set_offset(&operands, OPT_STDERR_OFFSET, body, &beginning) || set_token(&operands, body))
-		r = CLI_FAILURE;
-	else
-		r = attach_stream(&operands, body, &beginning);
+		set_offset(&operands, OPT_STDERR_OFFSET, body, &beginning) || set_token(&operands, body)) {
+		json_decref(body);
+		return CLI_FAILURE;
+	}
+	info = ask_info(&operands);
+	program = json_string_value(json_object_get(info, "argv0"));
+	r = attach_stream(&operands, program ? program : operands.command, body, &beginning);
+	json_decref(info);
 	json_decref(body);
 	return r;
 }

@@ -81,11 +81,11 @@ static int print_list(const json_t *answer)
 enum { OPT_STATE, OPT_TEMPLATE, OPT_METADATA, OPT_JSON, OPT_SOCKET, OPT_HELP, OPT_COUNT };
 
 static const struct cli_option ls_options[OPT_COUNT] = {
-	[OPT_STATE] = {.name = "state", .has_value = true},
-	[OPT_TEMPLATE] = {.name = "template", .has_value = true},
+	[OPT_STATE] = {.name = "state", .has_value = true, .not_empty = true},
+	[OPT_TEMPLATE] = {.name = "template", .has_value = true, .not_empty = true},
 	[OPT_METADATA] = {.name = "metadata", .has_value = true, .repeats = true},
 	[OPT_JSON] = {.name = "json"},
-	[OPT_SOCKET] = {.name = "socket", .has_value = true},
+	[OPT_SOCKET] = {.name = "socket", .has_value = true, .not_empty = true},
 	[OPT_HELP] = {.name = "help", .letter = 'h'},
 };
 

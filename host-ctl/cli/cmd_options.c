@@ -39,7 +39,7 @@ static const struct cli_option run_option_table[OPT_COUNT] = {
 	[OPT_TEMPLATE] = {.name = "template", .has_value = true},
 	[OPT_KEY] = {.name = "idempotency-key", .has_value = true},
 	[OPT_JSON] = {.name = "json"},
-	[OPT_SOCKET] = {.name = "socket", .has_value = true},
+	[OPT_SOCKET] = {.name = "socket", .has_value = true, .not_empty = true},
 	[OPT_HELP] = {.name = "help", .letter = 'h'},
 	[OPT_TTY] = {.name = "tty", .letter = 't'},
 	[OPT_DETACH] = {.name = "detach", .letter = 'd'},

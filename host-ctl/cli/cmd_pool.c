@@ -24,7 +24,7 @@ static const struct cli_option option_table[OPT_COUNT] = {
 	[OPT_TEMPLATE] = {.name = "template", .has_value = true},
 	[OPT_TARGET] = {.name = "target", .has_value = true},
 	[OPT_JSON] = {.name = "json"},
-	[OPT_SOCKET] = {.name = "socket", .has_value = true},
+	[OPT_SOCKET] = {.name = "socket", .has_value = true, .not_empty = true},
 	[OPT_HELP] = {.name = "help", .letter = 'h'},
 };
 

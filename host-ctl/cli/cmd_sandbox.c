@@ -3,6 +3,7 @@
 #include "common/parse.h"
 #include "host-ctl/cli/cli.h"
 #include "host-ctl/cli/verbs.h"
+#include "host-ctl/run/run_request.h"
 #include "host-ctl/sandbox/sandbox_spec.h"
 
 #include <stdarg.h>
@@ -62,8 +63,8 @@ enum {
 };
 
 static const struct cli_option create_options[OPT_COUNT] = {
-	[OPT_NAME] = {.name = "name", .has_value = true},
-	[OPT_TEMPLATE] = {.name = "template", .has_value = true},
+	[OPT_NAME] = {.name = "name", .has_value = true, .not_empty = true},
+	[OPT_TEMPLATE] = {.name = "template", .has_value = true, .not_empty = true},
 	[OPT_METADATA] = {.name = "metadata", .has_value = true, .repeats = true},
 	[OPT_ENV] = {.name = "env", .has_value = true, .repeats = true},
 	[OPT_TTL] = {.name = "ttl", .has_value = true},
@@ -73,7 +74,7 @@ static const struct cli_option create_options[OPT_COUNT] = {
 	[OPT_CPU] = {.name = "cpu", .has_value = true},
 	[OPT_PIDS] = {.name = "pids", .has_value = true},
 	[OPT_JSON] = {.name = "json"},
-	[OPT_SOCKET] = {.name = "socket", .has_value = true},
+	[OPT_SOCKET] = {.name = "socket", .has_value = true, .not_empty = true},
 	[OPT_HELP] = {.name = "help", .letter = 'h'},
 };
 
@@ -115,6 +116,10 @@ static int set_pair(struct order *order, int option, const char *pair)
 	if (!object && json_object_set_new(order->body, name, object = json_object()) < 0)
 		return refuse(order, "no memory for --%s", name);
 	key = strndup(pair, (size_t)(equals - pair));
+	if (json_object_get(object, key)) {
+		free(key);
+		return refuse(order, "--%s gives %.*s twice", name, (int)(equals - pair), pair);
+	}
 	status = key ? json_object_set_new(object, key, json_string(equals + 1)) : -1;
 	free(key);
 	return status ? refuse(order, "--%s is not UTF-8, or there is no memory", name) : 0;
@@ -143,17 +148,25 @@ static int set_idle(struct order *order, int option, const char *action, const c
 	return set_time(order, option, idle, "after_ms", value);
 }
 
-/* The daemon knows the other bounds. */
-static int set_number(struct order *order, int option, const char *field, const char *value)
+static int set_memory(struct order *order, const char *value)
 {
-	const bool is_size = option == OPT_MEMORY;
-	uint64_t number;
-	int status =
-		is_size ? parse_size(value, 1, INT64_MAX, &number) : parse_u64(value, 1, INT64_MAX, &number);
+	uint64_t bytes;
 
-	if (status < 0)
-		return refuse(order, "--%s wants %s, not '%s'", create_options[option].name,
-			is_size ? "a size, such as 128M" : "a number of at least 1", value);
+	if (parse_size(value, SANDBOX_MEMORY_MIN, INT64_MAX, &bytes) < 0)
+		return refuse(order, "--memory wants a size of at least %dM, such as 128M, not '%s'",
+			SANDBOX_MEMORY_MIN >> 20, value);
+	return json_object_set_new(order->body, "memory_max", json_integer((json_int_t)bytes));
+}
+
+static int set_number(
+	struct order *order, int option, const char *field, uint64_t least, uint64_t most, const char *value)
+{
+	uint64_t number;
+
+	if (parse_u64(value, least, most, &number) < 0)
+		return refuse(order, "--%s wants a number from %llu to %llu, not '%s'",
+			create_options[option].name, (unsigned long long)least, (unsigned long long)most,
+			value);
 	return json_object_set_new(order->body, field, json_integer((json_int_t)number));
 }
 
@@ -173,11 +186,11 @@ static int set_option(struct order *order, int option, const char *value)
 	case OPT_IDLE_PAUSE:
 		return set_idle(order, option, "pause", value);
 	case OPT_MEMORY:
-		return set_number(order, option, "memory_max", value);
+		return set_memory(order, value);
 	case OPT_CPU:
-		return set_number(order, option, "cpu_max", value);
+		return set_number(order, option, "cpu_max", SANDBOX_CPU_MIN, SANDBOX_CPU_MAX, value);
 	case OPT_PIDS:
-		return set_number(order, option, "pids_max", value);
+		return set_number(order, option, "pids_max", 1, RUN_PIDS_MAX, value);
 	case OPT_JSON:
 		order->json = true;
 		return 0;
@@ -225,13 +238,16 @@ static int create(const struct order *order)
 
 	if (!sandbox)
 		return CLI_FAILURE;
+	cli_clean_text(id, sizeof id, cli_text(sandbox, "id"));
 	if (order->json) {
 		status = cli_print_json(sandbox);
 	} else {
-		cli_clean_text(id, sizeof id, cli_text(sandbox, "id"));
 		puts(id);
 		status = cli_finish_output();
 	}
+	/* Who cannot be told of it by its id is told here, or it would stay unknown. */
+	if (status)
+		cli_fail("the sandbox is there all the same: `host-ctl rm %s` removes it", id);
 	json_decref(sandbox);
 	return status;
 }
@@ -263,8 +279,6 @@ static int ask_one(const char *verb, const char *id, const char *socket, bool js
 	json_t *answer;
 	int status = 0;
 
-	if (!cli_is_name(id))
-		return cli_fail("%s: that is no sandbox's id or name", id);
 	snprintf(path, sizeof path, "/v1/sandboxes/%s%s%s", id, removes ? "" : "/", removes ? "" : verb);
 	answer = call(socket, json, removes ? "DELETE" : "POST", path, body);
 	if (!answer)
@@ -277,33 +291,59 @@ static int ask_one(const char *verb, const char *id, const char *socket, bool js
 	return status;
 }
 
+/*
+ * The next operand joins those before it, from argv[1] on, where all has been read: nothing is asked of the
+ * daemon before the whole command line is known to be sound. False after the last.
+ */
+static bool take_sandbox(struct cli_parser *parser, int *count)
+{
+	char *operand = cli_parser_operand(parser);
+
+	if (operand)
+		parser->argv[++*count] = operand;
+	return operand;
+}
+
+/* 0, or CLI_FAILURE (said): one of them cannot be a name. */
+static int check_sandboxes(char *const *sandboxes, int count)
+{
+	for (int i = 0; i < count; i++)
+		if (!cli_is_name(sandboxes[i]))
+			return cli_fail("%s: that is no sandbox's id or name", sandboxes[i]);
+	return 0;
+}
+
 int cmd_sandbox_verb(int argc, char **argv)
 {
 	enum { JSON, SOCKET, HELP, DISCARD };
 	static const struct cli_option options[] = {[JSON] = {.name = "json"},
-		[SOCKET] = {.name = "socket", .has_value = true},
+		[SOCKET] = {.name = "socket", .has_value = true, .not_empty = true},
 		[HELP] = {.name = "help", .letter = 'h'},
 		[DISCARD] = {.name = "discard-files"}};
 	struct cli_parser parser;
 	const char *value, *socket = NULL;
 	json_t *body = NULL;
-	int option, status = 0;
+	int option, count = 0, status = 0;
 
 	cli_parser_init(&parser, options, strcmp(argv[0], "stop") ? DISCARD : DISCARD + 1, argc, argv);
-	while ((option = cli_parser_next(&parser, &value)) >= 0)
-		if (option == SOCKET)
-			socket = value;
+	do {
+		while ((option = cli_parser_next(&parser, &value)) >= 0)
+			if (option == SOCKET)
+				socket = value;
+	} while (option == CLI_END && take_sandbox(&parser, &count));
 	if (option == CLI_BAD)
 		return cli_fail_usage(argv[0], parser.error);
 	if (cli_parser_given(&parser, HELP)) {
 		fputs(sandbox_verb_usage, stdout);
 		return cli_finish_output();
 	}
-	if (parser.next == argc)
+	if (!count)
 		return cli_fail_usage(argv[0], "a sandbox is expected");
+	if (check_sandboxes(argv + 1, count))
+		return CLI_FAILURE;
 	if (cli_parser_given(&parser, DISCARD))
 		body = json_pack("{s:b}", "discard_files", 1);
-	for (int i = parser.next; i < argc; i++)
+	for (int i = 1; i <= count; i++)
 		if (ask_one(argv[0], argv[i], socket, cli_parser_given(&parser, JSON), body))
 			status = CLI_FAILURE;
 	json_decref(body);

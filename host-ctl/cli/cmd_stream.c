@@ -63,6 +63,7 @@ int cmd_stream_init(struct cmd_stream *stream, struct client *client, int input,
 		.terminal = -1,
 		.interrupted = "interrupted; the command's VM is destroyed",
 	};
+	sigemptyset(&stream->leaving);
 	sigprocmask(SIG_SETMASK, NULL, &stream->before);
 	frame_queue_init(&stream->queue, CMD_STREAM_QUEUE);
 	r = frame_reader_init(&stream->reader, AGENT_FRAME_MAX);
@@ -157,6 +158,13 @@ static int read_input(struct cmd_stream *stream, struct client_error *error)
 	return put(stream, AGENT_STDIN, stream->input_buffer, (size_t)n, error);
 }
 
+static int leave(struct cmd_stream *stream, int by, struct client_error *error)
+{
+	stream->left_by = by;
+	client_error_set(error, "incomplete", "%s", stream->interrupted);
+	return -EINTR;
+}
+
 /* An interrupt of the user's: the command's, then the session's end, then ours. */
 static int interrupt(struct cmd_stream *stream, struct client_error *error)
 {
@@ -175,8 +183,7 @@ static int interrupt(struct cmd_stream *stream, struct client_error *error)
 	}
 	if (stream->interrupts == 2)
 		return put(stream, AGENT_KILL, NULL, 0, error);
-	client_error_set(error, "incomplete", "%s", stream->interrupted);
-	return -EINTR;
+	return leave(stream, SIGINT, error);
 }
 
 static int resize(struct cmd_stream *stream, struct client_error *error)
@@ -199,6 +206,8 @@ static int read_signals(struct cmd_stream *stream, struct client_error *error)
 			r = interrupt(stream, error);
 		else if (info.ssi_signo == SIGWINCH)
 			r = resize(stream, error);
+		else if (sigismember(&stream->leaving, (int)info.ssi_signo))
+			r = leave(stream, (int)info.ssi_signo, error);
 		else
 			r = put(stream, AGENT_SIGNAL, &signal, sizeof(signal), error);
 	}

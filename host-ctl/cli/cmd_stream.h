@@ -9,7 +9,8 @@
  *    most CMD_STREAM_INPUT bytes ahead.
  *  - INT, TERM, HUP, QUIT, USR1 and USR2 go to the command, but those that were ignored at our start. A
  *    second INT within CMD_STREAM_KILL_NS asks for the end of the whole session (KILL); the next one leaves
- *    at once, upon which the daemon destroys the VM.
+ *    at once, upon which the daemon destroys the VM. Whoever only follows a command says which signals it
+ *    leaves by instead (leaving).
  *  - A standard output or error whose reader is gone ends the run as a broken pipe ends any program: SIGPIPE.
  *  - Who attaches late, and does not say where, is told on standard error how much is not shown.
  */
@@ -47,10 +48,12 @@ struct cmd_stream {
 	uint64_t received[2];	 /* bytes of stdout and stderr; where they begin, when it attaches late */
 	bool late[2];		 /* their first byte says where they begin; set after init */
 	int terminal;		 /* whose size is the command's; -1: none */
-	const char *interrupted; /* what is said when we leave at the third interrupt */
+	const char *interrupted; /* what is said when we leave by a signal */
 	uint64_t first_interrupt_ns;
 	unsigned int interrupts;
-	bool exited, left;
+	sigset_t leaving; /* of those read, these end the run instead of going on; set after init */
+	int left_by;	  /* the signal upon which we left */
+	bool exited;
 	struct cmd_result result;
 };
 
@@ -67,7 +70,7 @@ void cmd_stream_finish(struct cmd_stream *stream);
 /*
  * Runs until the terminal frame. 0: stream->result is set. Otherwise error is set:
  *   -EPIPE       the reader of an output stream is gone
- *   -EINTR       left at the third interrupt
+ *   -EINTR       left at the third interrupt, or by a signal of leaving: stream->left_by says which
  *   -EREMOTEIO   the daemon's error (HOST_ERROR)
  *   -ECONNRESET  the stream ended without a terminal frame
  *   -EPROTO      a frame that may not come, output that does not join on, or output missing at the end

@@ -45,7 +45,7 @@ static const struct cli_option option_table[OPT_COUNT] = {
 	[OPT_DISK] = {.name = "disk", .has_value = true},
 	[OPT_RUN] = {.name = "run", .has_value = true, .repeats = true},
 	[OPT_JSON] = {.name = "json"},
-	[OPT_SOCKET] = {.name = "socket", .has_value = true},
+	[OPT_SOCKET] = {.name = "socket", .has_value = true, .not_empty = true},
 	[OPT_HELP] = {.name = "help", .letter = 'h'},
 };
 

@@ -14,6 +14,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -319,8 +320,7 @@ static int check_kind(struct journal *journal, int *version, struct error *error
 		return 0;
 	error_set(error, ERROR_INTERNAL,
 		"the journal %.256s is of a newer host-ctl (its version is %d, this one knows %d): start "
-		"that one, "
-		"or give another --state-dir",
+		"that one",
 		journal->path, *version, JOURNAL_SCHEMA);
 	return -ENOTSUP;
 }
@@ -440,8 +440,7 @@ static int open_folder(struct journal *journal, const char *path, struct error *
 		return fail_system(journal, status, "lock the folder of", error);
 	error_set(error, ERROR_INTERNAL,
 		"the state folder %s is in use by another host-ctl serve: stop it first, or give this one "
-		"its own "
-		"with --state-dir",
+		"its own with --state-dir, and another --uid-base",
 		path);
 	return -EBUSY;
 }
@@ -489,6 +488,15 @@ int journal_open(struct journal **result, const char *state_directory, const str
 	}
 	*result = journal;
 	return 0;
+}
+
+bool journal_is_there(const char *state_directory)
+{
+	char path[PATH_MAX];
+	struct stat status;
+
+	return snprintf(path, sizeof path, "%s/" FILE_NAME, state_directory) >= (int)sizeof path ||
+	       (lstat(path, &status) == 0 ? !S_ISREG(status.st_mode) || status.st_size > 0 : errno != ENOENT);
 }
 
 bool journal_is_anew(const struct journal *journal)

@@ -50,6 +50,9 @@ struct journal_time {
  */
 int journal_open(struct journal **journal, const char *state_directory, const struct journal_bounds *bounds,
 	struct error *error);
+/* Whether a file of that name is there, whatever it holds, unless that is nothing. True if it cannot be
+ * known: then journal_open says why. */
+bool journal_is_there(const char *state_directory);
 /* What was there was damaged: it is moved aside, and this one is new. */
 bool journal_is_anew(const struct journal *journal);
 /* Takes NULL. */

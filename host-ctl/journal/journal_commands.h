@@ -36,7 +36,8 @@ enum journal_command_flags {
 	JOURNAL_COMMAND_INPUT = 1 << 2,	  /* stdin is not /dev/null */
 	JOURNAL_COMMAND_STREAMS = 1 << 3, /* and comes as frames */
 	JOURNAL_COMMAND_TTY = 1 << 4,
-	JOURNAL_COMMAND_BY_HOST = 1 << 5, /* timed out, and the host had to enforce it */
+	JOURNAL_COMMAND_BY_HOST = 1 << 5,   /* timed out, and the host had to enforce it */
+	JOURNAL_COMMAND_UNCOUNTED = 1 << 6, /* it may have written more than `exit` counts */
 };
 
 /* Bytes, from malloc when they were read. */

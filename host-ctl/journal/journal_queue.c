@@ -18,6 +18,7 @@ struct journal_queue {
 	bool busy;
 	struct loop_source *timer; /* of lazy jobs that wait; NULL: they do not */
 	bool timed;
+	struct error last_error; /* of the last commit; kind ERROR_NONE: it was made */
 };
 
 static void fail_batch(struct journal_queue *queue, const struct error *error)
@@ -95,6 +96,7 @@ static void batch_is_done(void *context)
 	struct journal_job *job = queue->batch, *next;
 
 	queue->batch = NULL;
+	queue->last_error = job->error;
 	for (; job; job = next) {
 		next = job->next;
 		job->next = NULL;
@@ -143,6 +145,11 @@ void journal_queue_put(struct journal_queue *queue, struct journal_job *job)
 	*queue->last = job;
 	queue->last = &job->next;
 	go_on(queue);
+}
+
+const struct error *journal_queue_error(const struct journal_queue *queue)
+{
+	return queue->last_error.kind ? &queue->last_error : NULL;
 }
 
 struct journal_queue *journal_queue_create(struct loop *loop, struct journal *journal)

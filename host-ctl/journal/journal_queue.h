@@ -41,4 +41,7 @@ void journal_queue_destroy(struct journal_queue *queue);
 /* Where no thread can be had, the work and its end are before this returns. */
 void journal_queue_put(struct journal_queue *queue, struct journal_job *job);
 
+/* Why the last commit failed, until another is made; NULL: it did not. */
+const struct error *journal_queue_error(const struct journal_queue *queue);
+
 #endif

@@ -226,6 +226,9 @@ static void vm_warm(void *context, struct vm *vm)
 		return;
 	}
 	end_surplus(pool);
+	/* While all places were taken by VMs that started, none could make way for another pool's claim. */
+	if (pool->config.slots->count == pool->config.slots->maximum)
+		pool_pass_on(pool);
 	pool_read_gauges(pool, &now);
 	if (!pool->was_full && now.warm >= pool->config.target) {
 		pool->was_full = true;

@@ -234,6 +234,7 @@ void command_end(struct command *command, const struct run_result *result)
 
 	command->result = *result;
 	fill_times(command, &command->result);
+	command->uncounted = command->returns && result->error.kind;
 	release(command);
 	if (!command->holders)
 		commands_trim(command);

@@ -93,18 +93,19 @@ struct command {
 	struct sandbox *sandbox;
 	char id[COMMAND_ID_MAX];
 	enum command_state state;
-	bool keep;			 /* on_detach: it goes on without a reader */
-	bool wakes;			 /* a paused sandbox */
-	bool overdue;			 /* the host's deadline is over */
-	bool unbounded;			 /* output is read on, though the reader lags */
-	bool discarded;			 /* its output gave way to that of others */
-	bool started;			 /* STARTED came */
-	bool counted;			 /* among the sandbox's that run */
-	bool returns;			 /* an earlier daemon had started it */
-	bool doomed;			 /* to be killed as soon as it runs, or runs again */
-	bool fetches;			 /* it ended under an earlier daemon, and its output is to come */
-	bool intended;			 /* its row says that it is started */
-	bool has_row;			 /* or one is being written */
+	bool keep;	/* on_detach: it goes on without a reader */
+	bool wakes;	/* a paused sandbox */
+	bool overdue;	/* the host's deadline is over */
+	bool unbounded; /* output is read on, though the reader lags */
+	bool discarded; /* its output gave way to that of others */
+	bool started;	/* STARTED came */
+	bool counted;	/* among the sandbox's that run */
+	bool returns;	/* an earlier daemon had started it */
+	bool doomed;	/* to be killed as soon as it runs, or runs again */
+	bool fetches;	/* it ended under an earlier daemon, and its output is to come */
+	bool uncounted; /* it may have written more than output[] counts, to an earlier daemon */
+	bool intended;	/* its row says that it is started */
+	bool has_row;	/* or one is being written */
 	struct command_writing *writing; /* that somebody waits for; or NULL */
 	/* Who waits for the row of its creation, called once; or NULL. With an error (else NULL) there is no
 	 * row, and the command is the callee's to destroy. */

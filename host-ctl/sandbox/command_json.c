@@ -30,8 +30,9 @@ static json_t *output_to_json(const struct command *command, int stream)
 	const struct run_output *output = &command->output[stream];
 	uint64_t lost = command->fetches ? 0 : output->total - output->length;
 
-	return json_pack("{s:I,s:I,s:I,s:I}", "bytes", (json_int_t)output->total, "held",
-		(json_int_t)output->length, "lost", (json_int_t)lost, "oldest",
+	return json_pack("{s:I,s:I,s:o,s:I}", "bytes", (json_int_t)output->total, "held",
+		(json_int_t)output->length, "lost",
+		command->uncounted ? json_null() : json_integer((json_int_t)lost), "oldest",
 		(json_int_t)run_output_oldest(output));
 }
 

@@ -71,7 +71,8 @@ static unsigned int flags_of(const struct command *command)
 	       (request->has_input ? JOURNAL_COMMAND_INPUT : 0u) |
 	       (request->input_streams ? JOURNAL_COMMAND_STREAMS : 0u) |
 	       (request->has_terminal ? JOURNAL_COMMAND_TTY : 0u) |
-	       (command->result.by_host ? JOURNAL_COMMAND_BY_HOST : 0u);
+	       (command->result.by_host ? JOURNAL_COMMAND_BY_HOST : 0u) |
+	       (command->uncounted ? JOURNAL_COMMAND_UNCOUNTED : 0u);
 }
 
 /* 0 or -ENOMEM. */

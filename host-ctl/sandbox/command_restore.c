@@ -13,7 +13,8 @@
 /* Tokens were told by a daemon that is no more; another is to be had as long as one would have been good. */
 static void forget_token(struct command_token *token)
 {
-	*token = (struct command_token){.expires_ns = clock_now() + COMMAND_TOKEN_MS * CLOCK_NS_PER_MS};
+	*token = (struct command_token){
+		.expires_ns = clock_now() + COMMAND_TOKEN_MS * CLOCK_NS_PER_MS, .restored = true};
 }
 
 static void take_request(struct command *command, struct journal_command *row)
@@ -34,6 +35,7 @@ static void take_request(struct command *command, struct journal_command *row)
 static void take_result(struct command *command, const struct journal_command *row)
 {
 	command->state = COMMAND_ENDED;
+	command->uncounted = row->flags & JOURNAL_COMMAND_UNCOUNTED;
 	command->started = row->exit.kind && row->exit.kind != AGENT_FAILED_TO_START;
 	command->result = (struct run_result){.error = row->error,
 		.exit = row->exit,

@@ -221,6 +221,14 @@ static void broken(void *context, const char *fault)
 	sandbox_fail(sandbox, reason);
 }
 
+/* In words that stay true when it has gone on. */
+static const char *end_name(const struct sandbox *sandbox)
+{
+	if (sandbox->state == SANDBOX_FAILED)
+		return "has failed";
+	return sandbox->state == SANDBOX_STOPPED ? "stopped" : "has ended";
+}
+
 /* The sandbox is over, and the command with it. */
 static void end_with_sandbox(struct command *command)
 {
@@ -235,8 +243,8 @@ static void end_with_sandbox(struct command *command)
 		session_read(&command->session);
 	if (command->state == COMMAND_ENDED)
 		return;
-	snprintf(message, sizeof message, "no result: sandbox %s is %s: %.300s", sandbox->id,
-		sandbox_state_name(sandbox->state), sandbox->reason);
+	snprintf(message, sizeof message, "no result: sandbox %s %s: %.300s", sandbox->id, end_name(sandbox),
+		sandbox->reason);
 	command_fail(command, died ? ERROR_GUEST_LOST : ERROR_INCOMPLETE, message, sandbox->reason);
 }
 

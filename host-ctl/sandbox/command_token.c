@@ -13,6 +13,7 @@ int command_token_make(struct command_token *token, uint64_t milliseconds)
 
 	if (getrandom(random, sizeof random, 0) != sizeof random)
 		return -EIO;
+	memcpy(token->before, token->text, sizeof token->before);
 	for (size_t i = 0; i < sizeof random; i++)
 		snprintf(token->text + 2 * i, 3, "%02x", random[i]);
 	token->expires_ns = clock_now() + milliseconds * CLOCK_NS_PER_MS;
@@ -37,7 +38,7 @@ enum command_token_verdict command_token_check(const struct command_token *token
 		return TOKEN_WRONG;
 	memcpy(padded, text, COMMAND_TOKEN_TEXT);
 	if (!is_same(token->text, padded))
-		return TOKEN_WRONG;
+		return token->before[0] && is_same(token->before, padded) ? TOKEN_REPLACED : TOKEN_WRONG;
 	if (token->used)
 		return TOKEN_USED;
 	return clock_now() > token->expires_ns ? TOKEN_EXPIRED : TOKEN_GOOD;

@@ -15,12 +15,14 @@ enum {
 	COMMAND_TOKEN_MS = 60 * 1000,
 };
 
-enum command_token_verdict { TOKEN_GOOD, TOKEN_WRONG, TOKEN_USED, TOKEN_EXPIRED };
+enum command_token_verdict { TOKEN_GOOD, TOKEN_WRONG, TOKEN_USED, TOKEN_EXPIRED, TOKEN_REPLACED };
 
 struct command_token {
-	char text[COMMAND_TOKEN_TEXT]; /* empty: none was made yet */
-	uint64_t expires_ns;	       /* CLOCK_MONOTONIC */
+	char text[COMMAND_TOKEN_TEXT];	 /* empty: none was made yet */
+	char before[COMMAND_TOKEN_TEXT]; /* whose place it took; empty: of none */
+	uint64_t expires_ns;		 /* CLOCK_MONOTONIC */
 	bool used;
+	bool restored; /* an earlier daemon may have made one */
 };
 
 /* A new one in place of what was there, good for so long. 0 or -EIO. */

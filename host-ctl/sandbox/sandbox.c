@@ -178,14 +178,18 @@ static void forget_vm(struct sandbox *sandbox)
 /* No VM is left of one that was deleted. */
 static void settle_deleted(struct sandbox *sandbox)
 {
+	char reason[VM_CAUSE_MAX];
+
 	sandbox_remove_files(sandbox);
 	if (!sandbox->unnoted) {
 		sandbox_move(sandbox, SANDBOX_GONE, NULL);
 		return;
 	}
+	memcpy(sandbox->former_reason, sandbox->reason, sizeof sandbox->former_reason);
 	sandbox->reason[0] = '\0';
-	sandbox_move(
-		sandbox, SANDBOX_FAILED, "it was deleted and has no VM any more, but that is not noted yet");
+	snprintf(reason, sizeof reason, "%.500s; it has no VM any more, but its deletion is not noted yet",
+		sandbox->former_reason);
+	sandbox_move(sandbox, SANDBOX_FAILED, reason);
 }
 
 static void vm_gone(void *context)
@@ -245,8 +249,9 @@ static void delete (struct sandbox *sandbox, const char *reason)
 		sandbox->verified = true;
 	}
 	fd_close(&sandbox->stream);
+	/* What it was deleted for first stays the reason. */
 	if (sandbox->unnoted)
-		sandbox->reason[0] = '\0';
+		memcpy(sandbox->reason, sandbox->former_reason, sizeof sandbox->reason);
 	sandbox->unnoted = false;
 	sandbox_move(sandbox, SANDBOX_DELETING, reason);
 	/* One of which there is a row is not told to be gone before that says so. */
@@ -276,7 +281,10 @@ static void life_recorded(struct sandbox *sandbox, const struct error *error)
 	sandbox->error = *error;
 	if (sandbox->state == SANDBOX_CREATING)
 		sandbox_record_remove(sandbox);
-	give_up(sandbox, error->message);
+	/* That there is no room passes; why it was stopped stays so. */
+	give_up(sandbox, sandbox->state == SANDBOX_STARTING && sandbox->former_reason[0]
+				 ? sandbox->former_reason
+				 : error->message);
 	/* Its client has been told that it has had no effect: neither it nor its name is to stay. */
 	if (sandbox->state == SANDBOX_FAILED)
 		delete (sandbox, error->message);
@@ -298,7 +306,7 @@ void sandbox_recorded(struct sandbox *sandbox, const struct error *error)
 	case SANDBOX_FAILED:
 		/* What it was deleted for is noted at last. */
 		if (sandbox->unnoted && !error)
-			delete (sandbox, "it was deleted");
+			delete (sandbox, NULL);
 		return;
 	default:
 		return;

@@ -61,10 +61,13 @@ struct sandbox {
 	uid_t uid; /* who asked for it */
 	enum sandbox_state state;
 	char reason[VM_CAUSE_MAX]; /* of failed, stopped and gone: why; else empty */
-	struct error error;	   /* why the last transition did not come about; kind ERROR_NONE: it did */
-	uint64_t created_ms;	   /* CLOCK_REALTIME, to be shown */
-	uint64_t created_ns;	   /* CLOCK_MONOTONIC */
-	struct pool *pool;	   /* that it waits in; NULL: in none */
+	/* What is to be `reason` again: of STARTING, if that cannot be noted; of `unnoted`, why it was
+	 * deleted. */
+	char former_reason[VM_CAUSE_MAX];
+	struct error error;  /* why the last transition did not come about; kind ERROR_NONE: it did */
+	uint64_t created_ms; /* CLOCK_REALTIME, to be shown */
+	uint64_t created_ns; /* CLOCK_MONOTONIC */
+	struct pool *pool;   /* that it waits in; NULL: in none */
 	struct pool_claim claim;
 	struct vm *vm; /* NULL: not yet, or nothing is left of it */
 	char vm_id[VM_ID_MAX];

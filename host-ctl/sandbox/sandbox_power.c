@@ -31,6 +31,8 @@ void sandbox_remove_files(struct sandbox *sandbox)
 		sandbox->verified = false;
 }
 
+#include <string.h>
+
 /* A guest that stands cannot shut down. */
 static void switch_off(struct sandbox *sandbox)
 {
@@ -69,6 +71,7 @@ int sandbox_start(struct sandbox *sandbox, struct error *error)
 
 	if (sandbox_claim(sandbox, sandbox->spec.template, &vm, error))
 		return -1;
+	memcpy(sandbox->former_reason, sandbox->reason, sizeof sandbox->former_reason);
 	sandbox_move(sandbox, SANDBOX_STARTING, NULL);
 	if (vm)
 		sandbox_own(sandbox, vm);

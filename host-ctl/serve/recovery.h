@@ -24,6 +24,12 @@ struct recovery {
 
 /* 0 or -errno with *error set. To be finished in every case. */
 int recovery_read(struct recovery *recovery, struct journal *journal, struct error *error);
+/*
+ * Whether the processes of all that it read are in this cgroup root, or gone. 0; or -EBUSY with *error set,
+ * which names the sandbox and where it is: one that is elsewhere could not be ended, and keeps its uid.
+ */
+int recovery_check(const struct recovery *recovery, const struct cgroup_tree *cgroups,
+	const char *cgroup_root, struct error *error);
 /* Takes one that was never read. */
 void recovery_finish(struct recovery *recovery);
 /* context: a struct recovery. name: of a VM. */

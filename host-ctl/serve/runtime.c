@@ -58,7 +58,7 @@ static int in_use(struct error *error, int lock, const char *what, const char *p
 	read_pid(lock, pid);
 	error_set(error, ERROR_CONFLICT,
 		"%s %s is in use by a running host-ctl serve (pid %s): stop it first, or give this one its "
-		"own with %s",
+		"own with %s, and another --uid-base",
 		what, path, pid[0] ? pid : "unknown", option);
 	return -EBUSY;
 }

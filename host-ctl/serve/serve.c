@@ -47,8 +47,9 @@ struct serve {
 	struct http *http;
 	struct loop_source *signals[2], *stop_timer;
 	int left;	/* VMs that an earlier daemon left, and that live */
+	bool are_ours;	/* the runtime folder says so of them */
 	bool anew;	/* the journal that knew them was damaged */
-	bool has_claim; /* the runtime folder names our state folder */
+	bool has_claim; /* the runtime folder says whose its VMs are */
 	bool stopping;
 };
 
@@ -142,12 +143,15 @@ static int sweep(struct serve *serve, struct error *error)
 static int look_at_leftovers(struct serve *serve, struct error *error)
 {
 	const struct serve_options *options = &serve->options;
+	int status;
 
 	serve->left = cgroup_tree_count(&serve->cgroups, error);
 	if (serve->left < 0)
 		return serve->left;
-	return state_claim_check(options->runtime_directory, options->state_directory, serve->left,
+	status = state_claim_check(options->runtime_directory, options->state_directory, serve->left,
 		options->cgroup_root, error);
+	serve->are_ours = status > 0;
+	return status < 0 ? status : 0;
 }
 
 static int open_host(struct serve *serve, struct error *error)
@@ -207,11 +211,35 @@ static int leave_alone(const struct serve *serve, struct error *error)
 {
 	const struct error why = *error;
 
-	return error_set(error, why.kind,
-		"%.256s. %d VMs that an earlier daemon left, sandboxes perhaps, stay as they are: mend that, "
-		"and "
-		"the next start takes sandboxes back; or end them: `echo 1 | tee %.64s/*/cgroup.kill`",
-		why.message, serve->left, serve->options.cgroup_root);
+	error_set(error, why.kind,
+		"%.300s. %d VMs that an earlier daemon left, sandboxes perhaps, stay as they are: mend that, "
+		"and the next start takes sandboxes back",
+		why.message, serve->left);
+	state_claim_add_end(error, serve->options.cgroup_root);
+	return -1;
+}
+
+/* Before a new one is made, which the next start would take for the one that knew them. */
+static int look_for_journal(const struct serve *serve, struct error *error)
+{
+	const char *folder = serve->options.state_directory;
+
+	if (!serve->left || !serve->are_ours || journal_is_there(folder))
+		return 0;
+	error_set(error, ERROR_CONFLICT,
+		"the journal %.200s/journal.db is missing or empty: put it back, or mount the disk that has "
+		"it",
+		folder);
+	return -ENOENT;
+}
+
+static int fail_newer(const struct serve *serve, struct error *error)
+{
+	const struct error why = *error;
+
+	if (serve->left)
+		return leave_alone(serve, error);
+	return error_set(error, why.kind, "%.400s, or give another --state-dir", why.message);
 }
 
 /* Without one the daemon does what needs none, and refuses the rest with the reason; but where there is
@@ -219,10 +247,15 @@ static int leave_alone(const struct serve *serve, struct error *error)
 static int open_journal(struct serve *serve, struct error *error)
 {
 	struct journal *journal = NULL;
-	int status = journal_open(&journal, serve->options.state_directory, NULL, error);
+	int status = look_for_journal(serve, error);
 
-	if (status == -EBUSY || status == -ENOTSUP)
+	if (status)
+		return leave_alone(serve, error);
+	status = journal_open(&journal, serve->options.state_directory, NULL, error);
+	if (status == -EBUSY)
 		return status;
+	if (status == -ENOTSUP)
+		return fail_newer(serve, error);
 	if (!status) {
 		serve->anew = journal_is_anew(journal);
 		status = recovery_read(serve->recovery, journal, error);
@@ -244,18 +277,19 @@ static int open_journal(struct serve *serve, struct error *error)
 	return 0;
 }
 
-/* From here on what is left is ours. Without a journal nothing is worth a claim, and there is nothing left.
+/* From here on what is left is ours. Without a journal there will be no sandboxes, and there is nothing left.
  */
 static int take_over(struct serve *serve, struct error *error)
 {
 	const char *runtime = serve->options.runtime_directory;
 	int status = open_journal(serve, error);
 
-	if (!status && serve->api.journal)
-		status = state_claim_write(runtime, serve->options.state_directory, error);
-	else if (!status)
-		state_claim_remove(runtime);
-	serve->has_claim = !status && serve->api.journal;
+	if (!status)
+		status = recovery_check(serve->recovery, &serve->cgroups, serve->options.cgroup_root, error);
+	if (!status)
+		status = state_claim_write(
+			runtime, serve->api.journal ? serve->options.state_directory : NULL, error);
+	serve->has_claim = !status;
 	return status ? status : sweep(serve, error);
 }
 

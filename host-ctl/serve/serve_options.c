@@ -51,78 +51,79 @@ static const struct {
 	struct cli_option cli;
 	const char *value, *help;
 } table[OPTION_COUNT] = {
-	[OPTION_SOCKET] = {{"socket", 0, true, false}, "PATH",
+	[OPTION_SOCKET] = {{.name = "socket", .has_value = true}, "PATH",
 		"the API's Unix socket (default /run/tinderbox/host-ctl.sock, or $TINDERBOX_SOCKET)"},
-	[OPTION_GROUP] = {{"group", 0, true, false}, "NAME",
+	[OPTION_GROUP] = {{.name = "group", .has_value = true}, "NAME",
 		"group that may use the socket, mode 0660 (default: the daemon's own)"},
-	[OPTION_RUNTIME_DIR] = {{"runtime-dir", 0, true, false}, "DIR",
+	[OPTION_RUNTIME_DIR] = {{.name = "runtime-dir", .has_value = true}, "DIR",
 		"for control sockets and locks; made when missing (default /run/tinderbox)"},
-	[OPTION_STATE_DIR] = {{"state-dir", 0, true, false}, "DIR",
+	[OPTION_STATE_DIR] = {{.name = "state-dir", .has_value = true}, "DIR",
 		"for templates and the journal; made when missing (default " SERVE_STATE_DEFAULT ")"},
-	[OPTION_CGROUP_ROOT] = {{"cgroup-root", 0, true, false}, "DIR",
+	[OPTION_CGROUP_ROOT] = {{.name = "cgroup-root", .has_value = true}, "DIR",
 		"cgroup v2 folder of the VMs; made when missing (default " CGROUP_ROOT_DEFAULT ")"},
-	[OPTION_LIMITS] = {{"limits", 0, true, false}, "required|available",
+	[OPTION_LIMITS] = {{.name = "limits", .has_value = true}, "required|available",
 		"refuse to start without cpu, memory and pids limits, or run VMs without them where the "
 		"kernel "
 		"offers none: for test hosts only (default required)"},
-	[OPTION_POOL] = {{"pool", 0, true, false}, "N", "warm VMs kept, 0 to 256 (default 2)"},
-	[OPTION_MAX_VMS] = {{"max-vms", 0, true, false}, "N",
+	[OPTION_POOL] = {{.name = "pool", .has_value = true}, "N", "warm VMs kept, 0 to 256 (default 2)"},
+	[OPTION_MAX_VMS] = {{.name = "max-vms", .has_value = true}, "N",
 		"VMs at once, busy ones included, 1 to 256 and at least --pool (default 128)"},
-	[OPTION_STARTS] = {{"starts", 0, true, false}, "N",
+	[OPTION_STARTS] = {{.name = "starts", .has_value = true}, "N",
 		"VMs that boot at the same time, 1 to 64 (default: the host's CPUs)"},
-	[OPTION_QUEUE_MAX] = {{"queue-max", 0, true, false}, "N",
+	[OPTION_QUEUE_MAX] = {{.name = "queue-max", .has_value = true}, "N",
 		"runs that may wait for a VM, 0 to 4096; the next is refused as exhausted (default 64)"},
-	[OPTION_RESERVE] = {{"reserve", 0, true, false}, "SIZE",
+	[OPTION_RESERVE] = {{.name = "reserve", .has_value = true}, "SIZE",
 		"memory of the host that refills leave free; a VM that a run waits for may take half of it, "
 		"then runs are refused as exhausted; 0 looks at no memory and no fds (default 128M)"},
-	[OPTION_MEM] = {{"mem", 0, true, false}, "SIZE", "memory of each VM, 32M to 511G (default 128M)"},
-	[OPTION_CPUS] = {{"cpus", 0, true, false}, "N",
+	[OPTION_MEM] = {{.name = "mem", .has_value = true}, "SIZE",
+		"memory of each VM, 32M to 511G (default 128M)"},
+	[OPTION_CPUS] = {{.name = "cpus", .has_value = true}, "N",
 		"processors of each VM, 1 to 8; with more than one the default kernel is vmlinux-smp "
 		"(default 1)"},
-	[OPTION_UID_BASE] = {{"uid-base", 0, true, false}, "N",
-		"VM in slot n runs as uid and gid N + n, one out of standby as N + 258 + n; 1 to 2147483647 "
-		"(default 700000)"},
-	[OPTION_BOOT_TIMEOUT] = {{"boot-timeout-ms", 0, true, false}, "N",
+	[OPTION_UID_BASE] = {{.name = "uid-base", .has_value = true}, "N",
+		"VM in slot n runs as uid and gid N + n, one out of standby as N + 258 + n; 1 to 2147483647; "
+		"another daemon on this host needs another, 516 or more away (default 700000)"},
+	[OPTION_BOOT_TIMEOUT] = {{.name = "boot-timeout-ms", .has_value = true}, "N",
 		"a VM that is not warm by then is ended, 100 to 3600000 (default 30000)"},
-	[OPTION_KEY_GRACE] = {{"key-grace-ms", 0, true, false}, "N",
+	[OPTION_KEY_GRACE] = {{.name = "key-grace-ms", .has_value = true}, "N",
 		"what was asked for with an Idempotency-Key goes on so long without a client, to be asked "
 		"for again, 0 to 86400000 (default 60000)"},
-	[OPTION_CLIENT_TIMEOUT] = {{"client-timeout-ms", 0, true, false}, "N",
+	[OPTION_CLIENT_TIMEOUT] = {{.name = "client-timeout-ms", .has_value = true}, "N",
 		"a client whose request is not there by then, from its connection or its last answer on, is "
 		"cut off, and one that takes five times as long to read its answer, 100 to 3600000 (default "
 		"60000)"},
-	[OPTION_REHEARSALS] = {{"rehearsals", 0, true, false}, "N",
+	[OPTION_REHEARSALS] = {{.name = "rehearsals", .has_value = true}, "N",
 		"sample commands that each VM runs before it counts as warm, 0 to 8; the first makes a later "
 		"command's "
 		"start many times faster (default 1)"},
-	[OPTION_KEEP] = {{"keep-ms", 0, true, false}, "N",
+	[OPTION_KEEP] = {{.name = "keep-ms", .has_value = true}, "N",
 		"a sandbox that is gone, and its commands with their output, can be read that long, 1 to "
 		"86400000 (default 600000)"},
-	[OPTION_VMM] = {{"vmm", 0, true, false}, "PATH", "the vmm's executable"},
-	[OPTION_KVM] = {{"kvm", 0, true, false}, "PATH", "the KVM device (default /dev/kvm)"},
-	[OPTION_KERNEL] = {{"kernel", 0, true, false}, "PATH", "guest kernel, vmlinux"},
-	[OPTION_INITRD] = {{"initrd", 0, true, false}, "PATH", "initramfs with guest-init"},
-	[OPTION_IMAGE] = {{"image", 0, true, false}, "PATH",
+	[OPTION_VMM] = {{.name = "vmm", .has_value = true}, "PATH", "the vmm's executable"},
+	[OPTION_KVM] = {{.name = "kvm", .has_value = true}, "PATH", "the KVM device (default /dev/kvm)"},
+	[OPTION_KERNEL] = {{.name = "kernel", .has_value = true}, "PATH", "guest kernel, vmlinux"},
+	[OPTION_INITRD] = {{.name = "initrd", .has_value = true}, "PATH", "initramfs with guest-init"},
+	[OPTION_IMAGE] = {{.name = "image", .has_value = true}, "PATH",
 		"base image. The defaults of these four are of the build tree that host-ctl stands in, or "
 		"else "
 		"in " SERVE_LIBRARY},
-	[OPTION_MKFS] = {{"mkfs", 0, true, false}, "PATH",
+	[OPTION_MKFS] = {{.name = "mkfs", .has_value = true}, "PATH",
 		"mkfs.ext4 (e2fsprogs), for templates with a disk (default " SERVE_MKFS_DEFAULT ")"},
-	[OPTION_SERIAL_DIR] = {{"serial-dir", 0, true, false}, "DIR",
+	[OPTION_SERIAL_DIR] = {{.name = "serial-dir", .has_value = true}, "DIR",
 		"give each VM a serial port and write it to DIR/<id>.log, at most 4 MiB: for debugging, it "
 		"slows the boot"},
-	[OPTION_COLD] = {{"cold", 0, false, false}, NULL,
+	[OPTION_COLD] = {{.name = "cold"}, NULL,
 		"boot each VM of the pool, in place of clones of the template base, which is built at the "
 		"start when it is missing or no longer right"},
-	[OPTION_NO_PREFAULT] = {{"no-prefault", 0, false, false}, NULL,
+	[OPTION_NO_PREFAULT] = {{.name = "no-prefault"}, NULL,
 		"clones get the pages of their template's working set one by one, when they touch them, not "
 		"before they run: to compare"},
-	[OPTION_STANDBY] = {{"standby", 0, true, false}, "N",
+	[OPTION_STANDBY] = {{.name = "standby", .has_value = true}, "N",
 		"vmm processes kept started for the next clones, 0 to 8 (default 2)"},
-	[OPTION_READY_FD] = {{"ready-fd", 0, true, false}, "N",
+	[OPTION_READY_FD] = {{.name = "ready-fd", .has_value = true}, "N",
 		"write one byte to this fd and close it when the pool is first full"},
-	[OPTION_VERBOSE] = {{"verbose", 'v', false, false}, NULL, "log more"},
-	[OPTION_HELP] = {{"help", 'h', false, false}, NULL, "this text"},
+	[OPTION_VERBOSE] = {{.name = "verbose", .letter = 'v'}, NULL, "log more"},
+	[OPTION_HELP] = {{.name = "help", .letter = 'h'}, NULL, "this text"},
 };
 
 enum { HELP_COLUMN = 30, HELP_WIDTH = 72 };

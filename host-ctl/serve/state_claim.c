@@ -14,6 +14,7 @@
 
 #define FILE_NAME "state-dir"
 #define NEW_NAME ".state-dir.new"
+#define NO_SANDBOXES "none\n"
 
 static int fail(struct error *error, int status, const char *folder)
 {
@@ -31,7 +32,7 @@ static int open_folder(const char *path)
 	return fd < 0 ? -errno : fd;
 }
 
-/* False: there is none. */
+/* False: there is none that was written whole. */
 static bool read_claim(const char *runtime_directory, char path[PATH_MAX])
 {
 	int folder = open_folder(runtime_directory);
@@ -41,24 +42,53 @@ static bool read_claim(const char *runtime_directory, char path[PATH_MAX])
 	fd_close(&fd);
 	fd_close(&folder);
 	path[length > 0 ? length : 0] = '\0';
-	return path[0] == '/';
+	return path[0] == '/' || !strcmp(path, NO_SANDBOXES);
+}
+
+void state_claim_add_end(struct error *error, const char *cgroup_root)
+{
+	const size_t room = sizeof error->message, used = strlen(error->message);
+
+	if (snprintf(error->message + used, room - used, ", or end them: `echo 1 | tee %s/*/cgroup.kill`",
+		    cgroup_root) >= (int)(room - used))
+		snprintf(error->message + used, room - used, ", or end them");
+}
+
+/* Also one that was removed, if it is asked for by the path that was written. */
+static bool is_same(const char *theirs, const char *ours)
+{
+	struct stat a, b;
+
+	return !strcmp(theirs, ours) ||
+	       (stat(theirs, &a) == 0 && stat(ours, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino);
 }
 
 int state_claim_check(const char *runtime_directory, const char *state_directory, int left,
 	const char *cgroup_root, struct error *error)
 {
 	char path[PATH_MAX];
-	struct stat theirs, ours;
+	struct stat theirs;
 
-	if (!left || !read_claim(runtime_directory, path) || stat(path, &theirs) < 0 ||
-		!S_ISDIR(theirs.st_mode))
+	if (!left)
 		return 0;
-	if (stat(state_directory, &ours) == 0 && ours.st_dev == theirs.st_dev && ours.st_ino == theirs.st_ino)
+	if (!read_claim(runtime_directory, path)) {
+		error_set(error, ERROR_CONFLICT,
+			"%d VMs that an earlier daemon left, sandboxes perhaps, are in the cgroup root "
+			"%.128s, and "
+			"the runtime folder %.128s is not theirs: start with the --runtime-dir that they had",
+			left, cgroup_root, runtime_directory);
+		state_claim_add_end(error, cgroup_root);
+		return -EBUSY;
+	}
+	if (is_same(path, state_directory))
+		return 1;
+	if (stat(path, &theirs) < 0 || !S_ISDIR(theirs.st_mode))
 		return 0;
 	error_set(error, ERROR_CONFLICT,
-		"%d VMs that an earlier daemon left belong to the state folder %.128s, not to %.128s: start "
-		"with --state-dir %.128s, or end them: `echo 1 | tee %.64s/*/cgroup.kill`",
-		left, path, state_directory, path, cgroup_root);
+		"%d VMs that an earlier daemon left do not belong to the state folder %.96s: start with "
+		"--state-dir %.256s",
+		left, state_directory, path);
+	state_claim_add_end(error, cgroup_root);
 	return -EBUSY;
 }
 
@@ -77,11 +107,11 @@ static int write_new(int folder, const char *path)
 
 int state_claim_write(const char *runtime_directory, const char *state_directory, struct error *error)
 {
-	char path[PATH_MAX];
+	char path[PATH_MAX] = NO_SANDBOXES;
 	int folder = open_folder(runtime_directory);
 	int status = folder < 0 ? folder : 0;
 
-	if (!status && !realpath(state_directory, path))
+	if (!status && state_directory && !realpath(state_directory, path))
 		status = -errno;
 	if (!status)
 		status = write_new(folder, path);

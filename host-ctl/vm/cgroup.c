@@ -192,7 +192,7 @@ int cgroup_tree_open(struct cgroup_tree *tree, const char *path, bool limits_req
 		status = errno == EWOULDBLOCK ? -EBUSY : -errno;
 		error_set(error, ERROR_CONFLICT,
 			"cgroup root %s is in use by a running host-ctl serve: give this one its own "
-			"--cgroup-root",
+			"--cgroup-root, and another --uid-base",
 			path);
 		goto fail;
 	}

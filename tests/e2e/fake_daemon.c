@@ -302,6 +302,10 @@ static const struct command {
 	{"refuse", {{0, 0, 0, false}, {0, 0, 0, false}}},
 	/* Starts. */
 	{"start", {{0, 0, 0, true}, {0, 0, 0, true}}},
+	/* Cannot start: there is no such program. */
+	{"absent", {{0, 0, 0, true}, {0, 0, 0, true}}},
+	/* Runs, says which signals come to it, and ends at a KILL. */
+	{"signals", {{0, 0, 0, false}, {0, 0, 0, false}}},
 };
 
 static struct held look(const struct command *command, bool is_error, long long offset, const char *log)
@@ -351,7 +355,8 @@ static void send_info(int fd, const struct command *command, const char *log)
 	char text[256];
 
 	snprintf(text, sizeof(text),
-		"{\"stdout\":{\"bytes\":%lld,\"oldest\":%lld},\"stderr\":{\"bytes\":%lld,\"oldest\":%lld}}",
+		"{\"argv0\":\"program\",\"stdout\":{\"bytes\":%lld,\"oldest\":%lld},"
+		"\"stderr\":{\"bytes\":%lld,\"oldest\":%lld}}",
 		out.bytes, out.oldest, err.bytes, err.oldest);
 	send_json(fd, 200, text);
 }
@@ -372,6 +377,17 @@ static void attach_command(int fd, const struct command *command, const json_t *
 
 	memset(part, 'x', sizeof(part));
 	io_write_all(fd, switched, strlen(switched));
+	if (strcmp(command->name, "signals") == 0) {
+		struct session session = {.fd = fd};
+
+		frame_reader_init(&session.reader, AGENT_FRAME_MAX);
+		script_signals(&session);
+		frame_reader_finish(&session.reader);
+		return;
+	}
+	if (strcmp(command->name, "absent") == 0)
+		end = (struct agent_exit){
+			.kind = AGENT_FAILED_TO_START, .code = ENOENT, .step = AGENT_STEP_EXEC};
 	for (int i = 0; i < 2; i++) {
 		const struct held held = look(command, i, 0, log);
 		const json_t *given = json_object_get(request, fields[i]);
@@ -431,6 +447,14 @@ static bool answer_sandbox(int fd, const char *text, const char *body, const jso
 	name = strstr(path, "/commands");
 	if (!name && strstr(path, "/run"))
 		return false;
+	if (strcmp(method, "DELETE") == 0) {
+		send_json(fd, 200, "{\"verified\":true}");
+		return true;
+	}
+	if (!name && strcmp(method, "POST") == 0) {
+		send_json(fd, 201, "{\"id\":\"sb-new\"}");
+		return true;
+	}
 	if (!name) {
 		send_json(fd, 200,
 			"{\"sandboxes\":[{\"id\":\"sb-1\",\"name\":\"box\",\"state\":\"ready\",\"template\":"

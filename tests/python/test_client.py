@@ -315,6 +315,23 @@ class Commands(WithDaemon):
         with self.assertRaises(tinderbox.NotFound):
             command.info()
 
+    def test_a_void_token(self) -> None:
+        """The command's own is void, as after its minute: attach has another one by itself."""
+        command = self.sandbox.command(["echo", "hello"])
+        self.client.transport.call("POST", f"/v1/sandboxes/{self.sandbox.id}/commands/{command.id}/token")
+        with command.attach() as stream:
+            self.assertEqual(stream.wait().text, "hello\n")
+
+    def test_a_token_of_the_daemon_before(self) -> None:
+        daemon = Daemon("--pool", "1")
+        self.addCleanup(daemon.stop)
+        command = checked_client(daemon.socket).create().command(["echo", "hello"])
+        daemon.kill()
+        daemon.start()
+        await_that(lambda: command.info()["state"] == "created")
+        with command.attach() as stream:
+            self.assertEqual(stream.wait().text, "hello\n")
+
     def test_reattaches_at_an_offset(self) -> None:
         """Left and attached again, no byte is lost or comes twice. What a piece's echo has ended is taken of stdin."""
         data, got, at = os.urandom(200_000), b"", 0
@@ -489,6 +506,21 @@ class Retries(unittest.TestCase):
         daemon.start()
         waiter.join(WAIT_SECONDS)
         self.assertEqual(texts, ["back\n"])
+
+    def test_with_is_left_when_the_daemon_is_gone(self) -> None:
+        """The body's own error is what comes; without one, that of the removal does."""
+        daemon = Daemon("--pool", "1")
+        client = checked_client(daemon.socket)
+        self.addCleanup(daemon.stop)
+        gone = (tinderbox.NoDaemon, tinderbox.ConnectionLost)  # a child that it was starting may hold its socket
+        for kinds, error in (((ZeroDivisionError,), ZeroDivisionError()), (gone, None)):
+            with self.assertRaises(kinds) as caught, client.create() as sandbox:
+                daemon.kill()
+                if error:
+                    raise error
+            notes = getattr(caught.exception, "__notes__", [])
+            self.assertEqual([f"the sandbox {sandbox.id} may be left" in note for note in notes], [True] if error else [])
+            daemon.start()
 
     def test_a_key(self) -> None:
         daemon = Daemon("--pool", "1")

@@ -65,6 +65,9 @@ static void test_tokens(void **state)
 	assert_int_equal(command_token_check(&other, other.text), TOKEN_EXPIRED);
 	token.used = true;
 	assert_int_equal(command_token_check(&token, token.text), TOKEN_USED);
+	other = token;
+	assert_int_equal(command_token_make(&token, 60000), 0);
+	assert_int_equal(command_token_check(&token, other.text), TOKEN_REPLACED);
 
 	start_sandbox(&daemon, "boot", pool_of_one, id);
 	create_command(&daemon, id, "{\"argv\":[\"exit\",\"0\"]}", &first);
@@ -73,7 +76,8 @@ static void test_tokens(void **state)
 	memcpy(mixed.token, second.token, sizeof mixed.token);
 	expect_no_attach(&daemon, id, &mixed, "", 403, "denied", "the token is that of another command");
 	memset(mixed.token, 'a', 64);
-	snprintf(message, sizeof message, "the token is not that of command %s", first.id);
+	snprintf(message, sizeof message,
+		"the token is not that of command %s: /commands/%s/token makes another", first.id, first.id);
 	expect_no_attach(&daemon, id, &mixed, "", 403, "denied", message);
 	/* None of it has cost the command its start. */
 	assert_int_equal(attach(&daemon, id, &first, "", &stream), 101);
@@ -84,7 +88,9 @@ static void test_tokens(void **state)
 	expect_no_attach(&daemon, id, &first, "", 403, "denied", message);
 	mixed = second;
 	renew_token(&daemon, id, &second);
-	snprintf(message, sizeof message, "the token is not that of command %s", second.id);
+	snprintf(message, sizeof message,
+		"another was made in place of this token: use that, or have /commands/%s/token make one",
+		second.id);
 	expect_no_attach(&daemon, id, &mixed, "", 403, "denied", message);
 	daemon_stop(&daemon);
 }
@@ -328,12 +334,16 @@ static void test_sandboxes_that_end(void **state)
 	start_sandbox(&daemon, "boot", pool_of_one, id);
 	start_attached(&daemon, id, "{\"argv\":[\"started-sleep\"]}", &command, &stream);
 	delete_sandbox(&daemon, id);
-	snprintf(message, sizeof message, "no result: sandbox %s is deleting: it was deleted", id);
+	snprintf(message, sizeof message, "no result: sandbox %s has ended: it was deleted", id);
 	expect_error(&stream, "incomplete", message);
 	create_sandbox(&daemon, "{}", id);
 	start_attached(&daemon, id, "{\"argv\":[\"started-sleep\"]}", &command, &stream);
 	assert_int_equal(kill(daemon.pid, SIGTERM), 0);
-	expect_error(&stream, "not_ready", "the daemon is stopping: try again when it is back");
+	/* It has had an effect: nobody is to repeat it unasked. */
+	snprintf(message, sizeof message,
+		"no result: the daemon is stopping, and sandbox %s ends with it; the command may have run",
+		id);
+	expect_error(&stream, "incomplete", message);
 	daemon_stop(&daemon);
 }
 

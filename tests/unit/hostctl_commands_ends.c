@@ -71,7 +71,7 @@ static void test_guests_that_misbehave(void **state)
 		create_sandbox(&daemon, "{}", id);
 		run_in(&daemon, id, cases[i].body, &answer);
 		if (cases[i].code) {
-			snprintf(message, sizeof message, "no result: sandbox %s is failed: %s", id,
+			snprintf(message, sizeof message, "no result: sandbox %s has failed: %s", id,
 				cases[i].reason);
 			expect_error_answer(
 				&answer, 502, cases[i].code, cases[i].message ? cases[i].message : message);
@@ -209,7 +209,7 @@ static void test_vm_that_dies_while_paused(void **state)
 	call_sandbox(&daemon, "POST", id, "/pause", NULL, &answer);
 	answer_finish(&answer);
 	snprintf(message, sizeof message,
-		"no result: sandbox %s is failed: its VM ended: the guest's kernel panicked: while paused",
+		"no result: sandbox %s has failed: its VM ended: the guest's kernel panicked: while paused",
 		id);
 	expect_error(&stream, "guest_lost", message);
 	expect_field(&daemon, id, command, "state", "\"ended\"");

@@ -37,7 +37,7 @@ static void test_second_daemon_is_refused(void **state)
 	(void)state;
 	refuse_open(-EBUSY, "the state folder %s is in use by another host-ctl serve: stop it first, or give "
 			    "this one its "
-			    "own with --state-dir");
+			    "own with --state-dir, and another --uid-base");
 	journal_close(journal);
 	journal_close(open_it());
 }
@@ -61,7 +61,7 @@ static void test_newer_one_is_refused_and_kept(void **state)
 	execute("PRAGMA user_version=4");
 	refuse_open(-ENOTSUP, "the journal %s/journal.db is of a newer host-ctl (its version is 4, this one "
 			      "knows 3): start that "
-			      "one, or give another --state-dir");
+			      "one");
 	execute("PRAGMA user_version=3");
 	journal = open_it();
 	assert_int_equal(begin(journal, "a"), JOURNAL_KEY_BEGUN);

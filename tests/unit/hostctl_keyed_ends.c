@@ -213,6 +213,26 @@ static void expect_no_room(const struct daemon *daemon, const char *key, const c
 	expect_error(daemon, key, echo_body, 429, "exhausted", wanted);
 }
 
+static void expect_well(const struct daemon *daemon)
+{
+	struct answer answer;
+
+	call(daemon, "GET", "/v1/healthz", NULL, &answer);
+	assert_int_equal(answer.status, 200);
+	assert_string_equal(member(&answer, "status"), "\"ok\"");
+	answer_finish(&answer);
+}
+
+/* Runs are served all the same. */
+static void expect_no_room_in_health(const struct daemon *daemon, const char *more)
+{
+	char wanted[256];
+
+	snprintf(wanted, sizeof wanted, "no room for the journal %s/journal.db: free some on its disk%s",
+		daemon->state, more);
+	expect_health(daemon, 200, wanted);
+}
+
 static void test_full_disk(void **state)
 {
 	static const char body[] = "{\"argv\":[\"flood\",\"1000000\"]}";
@@ -223,7 +243,9 @@ static void test_full_disk(void **state)
 	mount_state(&daemon, "size=600k");
 	daemon_launch(&daemon, "boot", pool_of_one, true);
 	fill(&daemon, true);
+	expect_well(&daemon);
 	expect_no_room(&daemon, "a", "");
+	expect_no_room_in_health(&daemon, "");
 	assert_int_equal(exited(&daemon), 0);
 	expect_echo(&daemon);
 	fill(&daemon, false);
@@ -231,6 +253,7 @@ static void test_full_disk(void **state)
 	assert_int_equal(got.answer.status, 200);
 	assert_false(got.replayed);
 	finish(&got);
+	expect_well(&daemon);
 	/* Room for the key, none for the answer: it is told, and not done again. */
 	await_pool(&daemon, "warm", 1);
 	run_keyed(&daemon, "b", body, &got);
@@ -267,6 +290,7 @@ static void test_no_room_at_the_start(void **state)
 	daemon_launch(&daemon, "boot", pool_of_one, true);
 	expect_no_room(&daemon, "a", ", and start the daemon anew");
 	expect_no_sandbox(&daemon);
+	expect_no_room_in_health(&daemon, ", and start the daemon anew");
 	expect_echo(&daemon);
 	fill(&daemon, false);
 	unmount_state(&daemon);

@@ -90,7 +90,7 @@ static void test_created_command_is_known(void **state)
 	struct daemon daemon;
 	struct command command, old;
 	struct stream stream;
-	char id[32], message[128];
+	char id[32], message[192];
 
 	(void)state;
 	start_sandbox(&daemon, "boot", pool_of_two, id);
@@ -100,7 +100,10 @@ static void test_created_command_is_known(void **state)
 	expect_field(&daemon, id, command.id, "state", "\"created\"");
 	expect_field(&daemon, id, command.id, "argv0", "\"cat\"");
 	old = command;
-	snprintf(message, sizeof message, "the token is not that of command %s", command.id);
+	snprintf(message, sizeof message,
+		"the token is not that of command %s, or is void since the daemon was started anew: "
+		"/commands/%s/token makes another",
+		command.id, command.id);
 	expect_no_attach(&daemon, id, &old, "", 403, "denied", message);
 	renew_token(&daemon, id, &command);
 	restart(&daemon);
@@ -184,6 +187,34 @@ static void test_guests_that_do_not_know_it(void **state)
 	}
 }
 
+/* Nobody knows how much there was, so whoever has read some gets the end, at whatever offset. */
+static void expect_lost_output(
+	const struct daemon *daemon, const char *id, struct command *command, const char *end)
+{
+	static const char *const offsets[] = {"", ",\"stdout_offset\":20", ",\"stderr_offset\":7"};
+	char rest[SANDBOX_PATH_MAX], message[256];
+	struct answer answer;
+	struct stream stream;
+
+	for (size_t i = 0; i < sizeof offsets / sizeof offsets[0]; i++) {
+		renew_token(daemon, id, command);
+		assert_int_equal(attach(daemon, id, command, offsets[i], &stream), 101);
+		expect_error(&stream, "guest_lost", end);
+	}
+	expect_field(
+		daemon, id, command->id, "stdout", "{\"bytes\":0,\"held\":0,\"lost\":null,\"oldest\":0}");
+	snprintf(message, sizeof message,
+		"output at offset 20 is lost: how much command %s had written when its daemon ended is not "
+		"known",
+		command->id);
+	snprintf(rest, sizeof rest, "/commands/%s/output?offset=20", command->id);
+	expect_refusal_of(daemon, "GET", id, rest, NULL, 409, "conflict", message);
+	snprintf(rest, sizeof rest, "/commands/%s/output", command->id);
+	call_sandbox(daemon, "GET", id, rest, NULL, &answer);
+	assert_string_equal(member(&answer, "ended"), "true");
+	answer_finish(&answer);
+}
+
 static void test_vm_that_ended_with_the_daemon(void **state)
 {
 	struct daemon daemon;
@@ -200,9 +231,11 @@ static void test_vm_that_ended_with_the_daemon(void **state)
 	kill_daemon(&daemon);
 	kill((pid_t)pid, SIGKILL);
 	daemon_launch(&daemon, "boot", pool_of_two, true);
-	snprintf(message, sizeof message, "no result: sandbox %s is failed: the daemon and its VM ended", id);
+	snprintf(
+		message, sizeof message, "no result: sandbox %s has failed: the daemon and its VM ended", id);
 	for (int kills = 0; kills < 2; kills++) {
 		expect_command_error(&daemon, id, &command, "guest_lost", message);
+		expect_lost_output(&daemon, id, &command, message);
 		expect_field(&daemon, id, created.id, "state", "\"created\"");
 		renew_token(&daemon, id, &created);
 		snprintf(message, sizeof message,
@@ -211,7 +244,7 @@ static void test_vm_that_ended_with_the_daemon(void **state)
 			id);
 		expect_no_attach(&daemon, id, &created, "", 409, "conflict", message);
 		snprintf(message, sizeof message,
-			"no result: sandbox %s is failed: the daemon and its VM ended", id);
+			"no result: sandbox %s has failed: the daemon and its VM ended", id);
 		restart(&daemon);
 	}
 	/* With the sandbox they are forgotten, also by the next daemon. */

@@ -3,6 +3,8 @@
  * mend. */
 #include "tests/unit/hostctl_recovery_fixture.h"
 
+#include "host-ctl/journal/journal.h"
+
 enum { LOG_MAX = 64 * 1024 };
 
 /* What a daemon logs while stderr is a file. */
@@ -127,7 +129,7 @@ static void test_a_journal_that_cannot_be_opened(void **state)
 		"written "
 		"with --state-dir. 3 VMs that an earlier daemon left, sandboxes perhaps, stay as they are: "
 		"mend "
-		"that, and the next start takes sandboxes back; or end them: `echo 1 | tee %s/*/cgroup.kill`",
+		"that, and the next start takes sandboxes back, or end them: `echo 1 | tee %s/*/cgroup.kill`",
 		path, left.daemon.cgroups);
 	for (int i = 0; i < 2; i++) {
 		refuses_to_start(&left.daemon, wanted);
@@ -141,7 +143,13 @@ static void test_a_journal_that_cannot_be_opened(void **state)
 	assert_int_equal(rename(path, aside), 0);
 	assert_int_equal(symlink("aside", path), 0);
 	launch_and_log(&left.daemon, "Until the daemon is started anew, sandboxes");
+	/* What such a one leaves is nobody's. */
+	kill_daemon(&left.daemon);
+	assert_int_equal(unlink(path), 0);
 	assert_int_equal(unlink(aside), 0);
+	launch_and_log(&left.daemon,
+		"removed 2 VMs that an earlier daemon left, 0 of them of sandboxes that cannot be taken "
+		"back");
 	daemon_stop(&left.daemon);
 }
 
@@ -223,10 +231,9 @@ static void test_another_state_folder(void **state)
 	memcpy(own, left.daemon.state, sizeof own);
 	snprintf(left.daemon.state, sizeof left.daemon.state, "%s.other", left.daemon.folder);
 	snprintf(wanted, sizeof wanted,
-		"3 VMs that an earlier daemon left belong to the state folder %s, not to %s: start with "
-		"--state-dir "
-		"%s, or end them: `echo 1 | tee %s/*/cgroup.kill`",
-		own, left.daemon.state, own, left.daemon.cgroups);
+		"3 VMs that an earlier daemon left do not belong to the state folder %s: start with "
+		"--state-dir %s, or end them: `echo 1 | tee %s/*/cgroup.kill`",
+		left.daemon.state, own, left.daemon.cgroups);
 	refuses_to_start(&left.daemon, wanted);
 	expect_untouched(&left);
 	/* By another name it is the same. */
@@ -244,6 +251,125 @@ static void test_another_state_folder(void **state)
 	assert_int_equal(daemon_wait(&left.daemon), 0);
 	assert_int_equal(access(claim, F_OK), -1);
 	remove_folder(aside);
+	daemon_launch(&left.daemon, "boot", pool_of_two, true);
+	daemon_stop(&left.daemon);
+}
+
+static void test_another_runtime_folder(void **state)
+{
+	struct left left;
+	char claim[96], aside[96], wanted[1024];
+
+	(void)state;
+	daemon_start(&left.daemon, "boot", pool_of_two);
+	leave_behind(&left);
+	snprintf(claim, sizeof claim, "%s/state-dir", left.daemon.folder);
+	snprintf(aside, sizeof aside, "%s/aside", left.daemon.folder);
+	snprintf(wanted, sizeof wanted,
+		"3 VMs that an earlier daemon left, sandboxes perhaps, are in the cgroup root %s, and the "
+		"runtime folder %s is not theirs: start with the --runtime-dir that they had, or end them: "
+		"`echo 1 | tee %s/*/cgroup.kill`",
+		left.daemon.cgroups, left.daemon.folder, left.daemon.cgroups);
+	assert_int_equal(rename(claim, aside), 0);
+	for (int i = 0; i < 2; i++) {
+		refuses_to_start(&left.daemon, wanted);
+		expect_untouched(&left);
+	}
+	/* Nor does one that was cut. */
+	write_text(left.daemon.folder, "state-dir", "");
+	refuses_to_start(&left.daemon, wanted);
+	expect_untouched(&left);
+	assert_int_equal(rename(aside, claim), 0);
+	expect_taken_back(&left);
+	daemon_stop(&left.daemon);
+}
+
+static void test_another_cgroup_root(void **state)
+{
+	struct left left;
+	char own[128], wanted[1024];
+
+	(void)state;
+	daemon_start(&left.daemon, "boot", pool_of_two);
+	leave_behind(&left);
+	memcpy(own, left.daemon.cgroups, sizeof own);
+	snprintf(left.daemon.cgroups, sizeof left.daemon.cgroups, "%.100s-other", own);
+	snprintf(wanted, sizeof wanted,
+		"the VM of sandbox %s (pid %ld) and others that an earlier daemon left are not in the cgroup "
+		"root %s: start with --cgroup-root %s, or end them: `echo 1 | tee %s/*/cgroup.kill`",
+		left.id, left.pid, left.daemon.cgroups, own, own);
+	for (int i = 0; i < 2; i++)
+		refuses_to_start(&left.daemon, wanted);
+	assert_int_equal(rmdir(left.daemon.cgroups), 0);
+	memcpy(left.daemon.cgroups, own, sizeof own);
+	expect_untouched(&left);
+	expect_taken_back(&left);
+	daemon_stop(&left.daemon);
+}
+
+static void test_a_journal_that_is_missing(void **state)
+{
+	static const char *const names[] = {"journal.db", "journal.db-wal"};
+	struct left left;
+	char path[128], aside[128], wanted[1024];
+
+	(void)state;
+	daemon_start(&left.daemon, "boot", pool_of_two);
+	leave_behind(&left);
+	snprintf(wanted, sizeof wanted,
+		"the journal %s/journal.db is missing or empty: put it back, or mount the disk that has it. "
+		"3 "
+		"VMs that an earlier daemon left, sandboxes perhaps, stay as they are: mend that, and the "
+		"next start takes sandboxes back, or end them: `echo 1 | tee %s/*/cgroup.kill`",
+		left.daemon.state, left.daemon.cgroups);
+	for (int i = 0; i < 2; i++) {
+		journal_path(&left.daemon, names[i], path);
+		snprintf(aside, sizeof aside, "%.64s/aside-%s", left.daemon.folder, names[i]);
+		assert_int_equal(rename(path, aside), 0);
+	}
+	for (int i = 0; i < 2; i++) {
+		refuses_to_start(&left.daemon, wanted);
+		expect_untouched(&left);
+	}
+	write_text(left.daemon.state, "journal.db", "");
+	refuses_to_start(&left.daemon, wanted);
+	expect_untouched(&left);
+	for (int i = 0; i < 2; i++) {
+		journal_path(&left.daemon, names[i], path);
+		snprintf(aside, sizeof aside, "%.64s/aside-%s", left.daemon.folder, names[i]);
+		assert_int_equal(rename(aside, path), 0);
+	}
+	expect_taken_back(&left);
+	daemon_stop(&left.daemon);
+}
+
+static void test_a_journal_of_a_newer_version(void **state)
+{
+	struct left left;
+	char newer[256], wanted[1024];
+
+	(void)state;
+	daemon_start(&left.daemon, "boot", pool_of_two);
+	leave_behind(&left);
+	change_journal(&left.daemon, "PRAGMA user_version=99");
+	snprintf(newer, sizeof newer,
+		"the journal %.96s/journal.db is of a newer host-ctl (its version is 99, this one knows %d): "
+		"start that one",
+		left.daemon.state, JOURNAL_SCHEMA);
+	snprintf(wanted, sizeof wanted,
+		"%s. 3 VMs that an earlier daemon left, sandboxes perhaps, stay as they are: mend that, and "
+		"the next start takes sandboxes back, or end them: `echo 1 | tee %s/*/cgroup.kill`",
+		newer, left.daemon.cgroups);
+	refuses_to_start(&left.daemon, wanted);
+	expect_untouched(&left);
+	change_journal(&left.daemon, "PRAGMA user_version=3");
+	expect_taken_back(&left);
+	assert_int_equal(kill(left.daemon.pid, SIGTERM), 0);
+	assert_int_equal(daemon_wait(&left.daemon), 0);
+	change_journal(&left.daemon, "PRAGMA user_version=99");
+	snprintf(wanted, sizeof wanted, "%s, or give another --state-dir", newer);
+	refuses_to_start(&left.daemon, wanted);
+	change_journal(&left.daemon, "PRAGMA user_version=3");
 	daemon_launch(&left.daemon, "boot", pool_of_two, true);
 	daemon_stop(&left.daemon);
 }
@@ -297,6 +423,10 @@ int main(void)
 		cmocka_unit_test(test_a_damaged_journal),
 		cmocka_unit_test(test_what_was_removed_is_told),
 		cmocka_unit_test(test_another_state_folder),
+		cmocka_unit_test(test_another_runtime_folder),
+		cmocka_unit_test(test_another_cgroup_root),
+		cmocka_unit_test(test_a_journal_that_is_missing),
+		cmocka_unit_test(test_a_journal_of_a_newer_version),
 		cmocka_unit_test(test_a_state_folder_of_a_wrong_mode),
 		cmocka_unit_test(test_a_state_folder_that_is_none),
 	};

@@ -272,8 +272,16 @@ static void test_no_room_to_note_it_down(void **state)
 	unmount_state(&daemon);
 }
 
+static void expect_unnoted_reason(const struct daemon *daemon, const char *id, const char *why)
+{
+	char wanted[256];
+
+	snprintf(wanted, sizeof wanted, "%s; it has no VM any more, but its deletion is not noted yet", why);
+	expect_reason(daemon, id, wanted);
+}
+
 /* The VM is ended all the same, and its client is told that the rest is not done. */
-static void expect_unnoted(const struct daemon *daemon, const char *id)
+static void expect_unnoted(const struct daemon *daemon, const char *id, const char *why)
 {
 	char wanted[256];
 
@@ -283,7 +291,7 @@ static void expect_unnoted(const struct daemon *daemon, const char *id)
 		id, daemon->state);
 	expect_refusal_of(daemon, "DELETE", id, "", NULL, 429, "exhausted", wanted);
 	await_state(daemon, id, "failed");
-	expect_reason(daemon, id, "it was deleted and has no VM any more, but that is not noted yet");
+	expect_unnoted_reason(daemon, id, why);
 }
 
 static void test_no_room_to_note_a_deletion(void **state)
@@ -304,13 +312,14 @@ static void test_no_room_to_note_a_deletion(void **state)
 	answer_finish(&answer);
 	await_pool(&daemon, "warm", 1);
 	fill(&daemon);
-	expect_unnoted(&daemon, asked);
-	expect_unnoted(&daemon, asked);
-	expect_unnoted(&daemon, stopped);
+	expect_unnoted(&daemon, asked, "it was deleted");
+	expect_unnoted(&daemon, asked, "it was deleted");
+	expect_unnoted(&daemon, stopped, "it was deleted");
 	call_sandbox(&daemon, "DELETE", left, "?wait=false", NULL, &answer);
 	await_operation(&daemon, &answer, "delete", "failed", left, code);
 	assert_string_equal(code, "exhausted");
 	await_state(&daemon, brief, "failed");
+	expect_unnoted_reason(&daemon, brief, "its ttl_ms is over");
 	/* None of their VMs is left, and their names are. */
 	await_pool(&daemon, "busy", 0);
 	assert_int_equal(count_entries(daemon.cgroups, "vm-"), 1);
@@ -321,14 +330,14 @@ static void test_no_room_to_note_a_deletion(void **state)
 	restart(&daemon);
 	expect_reason(&daemon, asked, "the daemon and its VM ended");
 	await_state(&daemon, stopped, "stopped");
-	expect_unnoted(&daemon, asked);
-	expect_unnoted(&daemon, left);
+	expect_unnoted(&daemon, asked, "the daemon and its VM ended");
+	expect_unnoted(&daemon, left, "the daemon and its VM ended");
 	/* With room, who asks again gets what there is to get; the other one is not even to be asked for. */
 	make_room(&daemon);
 	delete_sandbox(&daemon, asked);
 	await_state(&daemon, asked, "gone");
 	await_state(&daemon, left, "gone");
-	expect_reason(&daemon, left, "it was deleted");
+	expect_reason(&daemon, left, "the daemon and its VM ended");
 	delete_sandbox(&daemon, stopped);
 	create_sandbox(&daemon, "{\"name\":\"mine\"}", brief);
 	restart(&daemon);
@@ -344,18 +353,52 @@ static void test_no_room_to_note_a_deletion(void **state)
 static void test_a_deletion_is_noted_later(void **state)
 {
 	struct daemon daemon;
-	char id[32];
+	char id[32], brief[32];
 
 	(void)state;
 	mount_state(&daemon);
 	daemon_launch(&daemon, "boot", pool_of_one, true);
 	create_sandbox(&daemon, "{}", id);
+	create_sandbox(&daemon, "{\"ttl_ms\":3000}", brief);
 	await_pool(&daemon, "warm", 1);
 	fill(&daemon);
-	expect_unnoted(&daemon, id);
+	expect_unnoted(&daemon, id, "it was deleted");
+	await_state(&daemon, brief, "failed");
 	make_room(&daemon);
 	await_state(&daemon, id, "gone");
+	await_state(&daemon, brief, "gone");
+	expect_reason(&daemon, id, "it was deleted");
+	expect_reason(&daemon, brief, "its ttl_ms is over");
 	delete_sandbox(&daemon, id);
+	daemon_stop(&daemon);
+	unmount_state(&daemon);
+}
+
+/* Why it is stopped is not that there was no room once. */
+static void test_no_room_to_note_a_start(void **state)
+{
+	struct daemon daemon;
+	struct answer answer;
+	char id[32], wanted[256];
+
+	(void)state;
+	mount_state(&daemon);
+	daemon_launch(&daemon, "boot", pool_of_one, true);
+	create_sandbox(&daemon, "{}", id);
+	call_sandbox(&daemon, "POST", id, "/stop", "{\"discard_files\":true}", &answer);
+	assert_int_equal(answer.status, 200);
+	answer_finish(&answer);
+	await_pool(&daemon, "warm", 1);
+	fill(&daemon);
+	snprintf(wanted, sizeof wanted, "no room for the journal %s/journal.db: free some on its disk",
+		daemon.state);
+	expect_refusal_of(&daemon, "POST", id, "/start", NULL, 429, "exhausted", wanted);
+	await_state(&daemon, id, "stopped");
+	make_room(&daemon);
+	expect_reason(&daemon, id, "it was stopped, and its files are gone");
+	call_sandbox(&daemon, "POST", id, "/start", NULL, &answer);
+	assert_int_equal(answer.status, 200);
+	answer_finish(&answer);
 	daemon_stop(&daemon);
 	unmount_state(&daemon);
 }
@@ -368,6 +411,7 @@ int main(void)
 		cmocka_unit_test(test_no_room_to_note_it_down),
 		cmocka_unit_test(test_no_room_to_note_a_deletion),
 		cmocka_unit_test(test_a_deletion_is_noted_later),
+		cmocka_unit_test(test_no_room_to_note_a_start),
 	};
 
 	/* One end of each connection is here. */

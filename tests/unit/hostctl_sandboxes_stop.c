@@ -144,7 +144,7 @@ static void test_commands_that_run(void **state)
 	stop_sandbox(&daemon, id);
 	snprintf(rest, sizeof rest, "/commands/%s", command);
 	snprintf(message, sizeof message,
-		"no result: sandbox %s is stopped: it was stopped, and its files are gone", id);
+		"no result: sandbox %s stopped: it was stopped, and its files are gone", id);
 	call_sandbox(&daemon, "GET", id, rest, NULL, &answer);
 	assert_string_equal(member(&answer, "state"), "\"ended\"");
 	assert_string_equal(error_member(&answer, "code"), "incomplete");

@@ -244,14 +244,14 @@ static void test_what_is_in_use_is_named(void **state)
 	snprintf(message, sizeof message,
 		"the runtime folder %s is in use by a running host-ctl serve (pid %d): stop it first, or "
 		"give "
-		"this one its own with --runtime-dir",
+		"this one its own with --runtime-dir, and another --uid-base",
 		place.folder, (int)getpid());
 	assert_string_equal(error.message, message);
 	assert_int_equal(runtime_open(&second, other.folder, socket, &error), -EBUSY);
 	snprintf(message, sizeof message,
 		"the socket %s is in use by a running host-ctl serve (pid %d): stop it first, or give this "
 		"one "
-		"its own with --socket",
+		"its own with --socket, and another --uid-base",
 		socket, (int)getpid());
 	assert_string_equal(error.message, message);
 	/* Who was refused has removed no lock of the first one's. */
@@ -382,7 +382,7 @@ static void test_lock_of_a_killed_daemons_child(void **state)
 	assert_int_equal(runtime_open(&runtime, folder, socket, &error), -EBUSY);
 	snprintf(wanted, sizeof wanted,
 		"the runtime folder %s is in use by a running host-ctl serve (pid %d): stop it first, or "
-		"give this one its own with --runtime-dir",
+		"give this one its own with --runtime-dir, and another --uid-base",
 		folder, (int)getpid());
 	assert_string_equal(error.message, wanted);
 	kill(child, SIGKILL);
@@ -444,7 +444,7 @@ static void test_a_lock_that_goes(void **state)
 	assert_int_equal(runtime_open(&runtime, folder, socket, &error), -EBUSY);
 	snprintf(wanted, sizeof wanted,
 		"the runtime folder %s is in use by a running host-ctl serve (pid %d): stop it first, or "
-		"give this one its own with --runtime-dir",
+		"give this one its own with --runtime-dir, and another --uid-base",
 		folder, (int)ending);
 	assert_string_equal(error.message, wanted);
 	assert_int_equal(access(lock, F_OK), 0);

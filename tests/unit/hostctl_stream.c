@@ -378,7 +378,7 @@ static void test_stop_tells_the_client(void **state)
 	assert_int_equal(open_stream(&daemon, &stream, "{\"argv\":[\"started-sleep\"]}"), 101);
 	expect(&stream, AGENT_STARTED);
 	daemon_stop(&daemon);
-	expect_error(&stream, "not_ready", "the daemon is stopping: try again when it is back");
+	expect_error(&stream, "incomplete", "no result, and the VM was destroyed: the daemon is stopping");
 }
 
 static void test_deadline_by_host(void **state)

@@ -22,15 +22,15 @@ static void files_that_are_no_disk_are_refused(void **state)
 	int file = make_file(), empty = memfd_create("empty", MFD_CLOEXEC), pair[2], pipes[2];
 
 	(void)state;
-	assert_int_equal(create(open_disk(file, O_RDWR), false), 0);
-	assert_int_equal(create(open_disk(file, O_RDWR), true), 0);
-	assert_int_equal(create(open_disk(file, O_RDONLY), true), 0);
-	assert_int_equal(create(open_disk(file, O_RDONLY), false), -EACCES);
-	assert_int_equal(create(open_disk(file, O_WRONLY), false), -EACCES);
-	assert_int_equal(create(open_disk(file, O_WRONLY), true), -EACCES);
+	assert_int_equal(create(reopen(file, O_RDWR), false), 0);
+	assert_int_equal(create(reopen(file, O_RDWR), true), 0);
+	assert_int_equal(create(reopen(file, O_RDONLY), true), 0);
+	assert_int_equal(create(reopen(file, O_RDONLY), false), -EACCES);
+	assert_int_equal(create(reopen(file, O_WRONLY), false), -EACCES);
+	assert_int_equal(create(reopen(file, O_WRONLY), true), -EACCES);
 	assert_int_equal(create(open("/proc/self/exe", O_PATH | O_CLOEXEC), true), -EACCES);
 	assert_int_equal(ftruncate(file, SECTORS * BLK_SECTOR - 1), 0);
-	assert_int_equal(create(open_disk(file, O_RDWR), false), -EINVAL);
+	assert_int_equal(create(reopen(file, O_RDWR), false), -EINVAL);
 	assert_int_equal(create(empty, false), -EINVAL);
 	assert_int_equal(create(open("/tmp", O_RDONLY | O_CLOEXEC), true), -ENOTBLK);
 	assert_int_equal(create(open("/dev/zero", O_RDWR | O_CLOEXEC), false), -ENOTBLK);

@@ -8,6 +8,7 @@
 #include "common/log.h"
 #include "tests/support/fake_driver.h"
 #include "tests/support/fake_sync.h"
+#include "tests/support/reopen.h"
 #include "vmm/cow.h"
 #include "vmm/virtio/blk.h"
 #include <errno.h>
@@ -30,18 +31,6 @@ struct fixture {
 	gpa_t header, data, status;
 };
 
-/* Another fd of the file, opened with flags. */
-static inline int open_disk(int file, int flags)
-{
-	char path[64];
-	int fd;
-
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", file);
-	fd = open(path, flags | O_CLOEXEC);
-	assert_true(fd >= 0);
-	return fd;
-}
-
 /* Each sector is filled with its number. */
 static inline int make_file(void)
 {
@@ -56,27 +45,34 @@ static inline int make_file(void)
 	return file;
 }
 
-static inline int setup_on(void **state, bool read_only, bool cow, uint64_t unwanted)
+/* The driver of a new device, which takes all features but the unwanted. */
+static inline void start_driver(struct fixture *f, const struct blk_config *config, uint64_t unwanted)
 {
-	struct fixture *f = calloc(1, sizeof(*f));
-	struct blk_config config = {.read_only = read_only, .id = "disk-0123456789-abcdefghi"};
 	struct virtio_device *device;
 
-	assert_non_null(f);
-	f->file = make_file();
-	f->upper = -1;
-	config.fd = open_disk(f->file, read_only || cow ? O_RDONLY : O_RDWR);
-	if (cow) {
-		f->upper = memfd_create("upper", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-		assert_int_equal(cow_create(config.fd, open_disk(f->upper, O_RDWR), &config.disk), 0);
-	}
-	assert_int_equal(blk_create(&config, &device), 0);
+	assert_int_equal(blk_create(config, &device), 0);
 	fake_driver_init(&f->driver);
 	fake_driver_attach(&f->driver, device);
 	f->header = fake_driver_alloc(&f->driver, sizeof(struct virtio_blk_outhdr));
 	f->data = fake_driver_alloc(&f->driver, DATA_BYTES);
 	f->status = fake_driver_alloc(&f->driver, 1);
 	fake_driver_start(&f->driver, fake_driver_features(&f->driver) & ~unwanted);
+}
+
+static inline int setup_on(void **state, bool read_only, bool cow, uint64_t unwanted)
+{
+	struct fixture *f = calloc(1, sizeof(*f));
+	struct blk_config config = {.read_only = read_only, .id = "disk-0123456789-abcdefghi"};
+
+	assert_non_null(f);
+	f->file = make_file();
+	f->upper = -1;
+	config.fd = reopen(f->file, read_only || cow ? O_RDONLY : O_RDWR);
+	if (cow) {
+		f->upper = memfd_create("upper", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+		assert_int_equal(cow_create(config.fd, reopen(f->upper, O_RDWR), &config.disk), 0);
+	}
+	start_driver(f, &config, unwanted);
 	*state = f;
 	return 0;
 }

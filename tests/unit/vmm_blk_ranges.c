@@ -150,19 +150,12 @@ static void a_range_longer_than_the_bound_fails(void **state)
 {
 	struct fixture *f = *state;
 	struct blk_config config;
-	struct virtio_device *device;
 
 	/* a disk that would be large enough */
 	assert_int_equal(ftruncate(f->file, 2 * (off_t)BLK_DISCARD_MAX), 0);
 	fake_driver_finish(&f->driver);
-	config = (struct blk_config){.fd = open_disk(f->file, O_RDWR)};
-	assert_int_equal(blk_create(&config, &device), 0);
-	fake_driver_init(&f->driver);
-	fake_driver_attach(&f->driver, device);
-	f->header = fake_driver_alloc(&f->driver, sizeof(struct virtio_blk_outhdr));
-	f->data = fake_driver_alloc(&f->driver, DATA_BYTES);
-	f->status = fake_driver_alloc(&f->driver, 1);
-	fake_driver_start(&f->driver, fake_driver_features(&f->driver));
+	config = (struct blk_config){.fd = reopen(f->file, O_RDWR)};
+	start_driver(f, &config, 0);
 	assert_int_equal(send_one(f, VIRTIO_BLK_T_DISCARD, 0, BLK_DISCARD_MAX / BLK_SECTOR + 1, 0),
 		VIRTIO_BLK_S_IOERR);
 	assert_int_equal(send_one(f, VIRTIO_BLK_T_WRITE_ZEROES, 0, BLK_ZEROES_MAX / BLK_SECTOR + 1, UNMAP),

@@ -56,7 +56,7 @@ static void a_request_longer_than_the_bound_fails(void **state)
 	assert_int_equal(ftruncate(f->file, (off_t)BLK_REQUEST_MAX * 2), 0);
 	fake_driver_finish(&f->driver);
 	{
-		struct blk_config config = {.fd = open_disk(f->file, O_RDWR)};
+		struct blk_config config = {.fd = reopen(f->file, O_RDWR)};
 		struct virtio_device *device;
 
 		assert_int_equal(blk_create(&config, &device), 0);
@@ -225,17 +225,10 @@ static void a_disk_said_to_be_read_only_is_not_written_though_its_file_could_be(
 	struct fixture *f = *state;
 
 	/* the fixture's disk is writable; one more, on the same file */
-	struct blk_config config = {.fd = open_disk(f->file, O_RDWR), .read_only = true};
-	struct virtio_device *device;
+	struct blk_config config = {.fd = reopen(f->file, O_RDWR), .read_only = true};
 
 	fake_driver_finish(&f->driver);
-	assert_int_equal(blk_create(&config, &device), 0);
-	fake_driver_init(&f->driver);
-	fake_driver_attach(&f->driver, device);
-	f->header = fake_driver_alloc(&f->driver, sizeof(struct virtio_blk_outhdr));
-	f->data = fake_driver_alloc(&f->driver, DATA_BYTES);
-	f->status = fake_driver_alloc(&f->driver, 1);
-	fake_driver_start(&f->driver, fake_driver_features(&f->driver));
+	start_driver(f, &config, 0);
 	assert_true(fake_driver_features(&f->driver) & VIRTIO_FEATURE(VIRTIO_BLK_F_RO));
 	assert_int_equal(write_disk(f, 1, BLK_SECTOR), VIRTIO_BLK_S_IOERR);
 	assert_disk_untouched(f);

@@ -275,7 +275,7 @@ static void a_lower_that_was_cut_fails_what_needs_it(void **state)
 static int try(int lower, int lower_flags, int upper, int upper_flags)
 {
 	struct blk_disk *disk = NULL;
-	int a = cow_reopen(lower, lower_flags), b = cow_reopen(upper, upper_flags);
+	int a = reopen(lower, lower_flags), b = reopen(upper, upper_flags);
 	int r = cow_check(a, b);
 
 	assert_int_equal(cow_create(a, b, &disk), r);

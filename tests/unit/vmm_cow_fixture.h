@@ -6,6 +6,7 @@
 #include "tests/support/unit.h"
 
 #include "tests/support/fake_sync.h"
+#include "tests/support/reopen.h"
 #include "vmm/cow_parts.h"
 #include "vmm/virtio/blk.h"
 #include <errno.h>
@@ -18,18 +19,6 @@
 #include <unistd.h>
 
 enum { COW_SECTORS = COW_BLOCK / BLK_SECTOR };
-
-/* Another fd of the file, opened with flags. */
-static inline int cow_reopen(int file, int flags)
-{
-	char path[64];
-	int fd;
-
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", file);
-	fd = open(path, flags | O_CLOEXEC);
-	assert_true(fd >= 0);
-	return fd;
-}
 
 static inline int cow_make_file(const char *name, uint64_t size)
 {
@@ -57,7 +46,7 @@ static inline void cow_put_sector(int file, uint64_t sector, uint64_t value)
 
 static inline int cow_open(int lower, int upper, struct blk_disk **disk)
 {
-	return cow_create(cow_reopen(lower, O_RDONLY), cow_reopen(upper, O_RDWR), disk);
+	return cow_create(reopen(lower, O_RDONLY), reopen(upper, O_RDWR), disk);
 }
 
 static inline struct virtq_bytes cow_bytes(struct iovec *piece, void *data, uint64_t length)

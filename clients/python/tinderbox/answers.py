@@ -161,7 +161,7 @@ class SandboxInfo(TypedDict):
 class StreamInfo(TypedDict):
     bytes: int
     held: int
-    lost: int
+    lost: int | None
     oldest: int
 
 

@@ -22,7 +22,7 @@ from .answers import (
     TemplateInfo,
     TemplateOptions,
 )
-from .errors import NotFound
+from .errors import Denied, NotFound
 from .frames import STDIN_WINDOW
 from .result import Result, decode
 from .stream import Events, Stream
@@ -197,11 +197,16 @@ class Sandbox:
     def __enter__(self) -> Sandbox:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         try:
             self.delete()
         except NotFound:
             pass  # gone for so long that it is forgotten
+        except Exception as failure:
+            if error is None:
+                raise
+            # What went wrong first is what is to be seen.
+            error.add_note(f"the sandbox {self.id} may be left: {failure}")
 
     def info(self) -> SandboxInfo:
         return cast(SandboxInfo, self._transport.call("GET", self._path))
@@ -287,11 +292,18 @@ class Command:
     def attach(self, stdout_offset: int | None = None, stderr_offset: int | None = None) -> Stream:
         """Starts it, or follows it from these offsets on (Stream.stdout_offset); without them, from the oldest
         byte after which nothing is missing. Whoever was attached before is sent away with Conflict."""
-        window = STDIN_WINDOW if self._token else None
-        token = self._token or self._transport.call("POST", f"{self._path}/token")["attach_token"]
-        body = {"token": token, "stdout_offset": stdout_offset, "stderr_offset": stderr_offset}
-        body = {name: value for name, value in body.items() if value is not None}
-        self._token = None
+        offsets = {"stdout_offset": stdout_offset, "stderr_offset": stderr_offset}
+        body = {name: value for name, value in offsets.items() if value is not None}
+        token, self._token = self._token, None
+        if token:
+            try:
+                return self._attach({"token": token, **body}, STDIN_WINDOW)
+            except Denied:
+                pass  # it is older than its minute, or than the daemon
+        token = self._transport.call("POST", f"{self._path}/token")["attach_token"]
+        return self._attach({"token": token, **body}, None)
+
+    def _attach(self, body: Mapping[str, Any], window: int | None) -> Stream:
         return Stream(self._transport.upgrade("POST", f"{self._path}/attach", body), window)
 
     def info(self) -> CommandInfo:

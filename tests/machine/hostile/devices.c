@@ -37,11 +37,12 @@ static void scan_queues(struct device *device)
 
 void scan_devices(void)
 {
-	for (unsigned pin = 0; pin < WINDOWS_MAX; pin++) {
+	for (unsigned window = 0; window < WINDOWS_MAX; window++) {
 		struct device *device = &devices[device_count];
 
-		device->base = WINDOWS_BASE + (uint64_t)pin * WINDOW;
-		device->pin = pin;
+		device->base = WINDOWS_BASE + (uint64_t)window * WINDOW;
+		/* That of the serial line is left out. */
+		device->pin = window < SERIAL_PIN ? window : window + 1;
 		if (read32(device->base) != MAGIC)
 			continue;
 		device->id = read32(device->base + VIRTIO_MMIO_DEVICE_ID);

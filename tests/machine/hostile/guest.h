@@ -31,6 +31,8 @@ enum { LAPIC_TIMER_INITIAL = 0x380 }; /* from LAPIC_BASE */
 enum {
 	WINDOW = 0x1000,
 	WINDOWS_MAX = 16,
+	PINS_MAX = WINDOWS_MAX + 1, /* the serial line has one, too */
+	SERIAL_PIN = 4,
 	QUEUES_MAX = 8,
 	RING_MAX = 256,
 	SERIAL_PORT = 0x3f8,
@@ -168,7 +170,7 @@ enum { DESC_NEXT = 1, DESC_WRITE = 2 };
 struct device {
 	uint64_t base;
 	uint32_t id;
-	unsigned pin, queues; /* pin: its number on the bus, too */
+	unsigned pin, queues;
 	uint16_t queue_size[QUEUES_MAX];
 };
 

@@ -173,7 +173,7 @@ void machine_settle(void)
 {
 	map_again();
 	probe(restore_apic_base, 0, 0, 0);
-	for (unsigned pin = 0; pin < WINDOWS_MAX; pin++)
+	for (unsigned pin = 0; pin < PINS_MAX; pin++)
 		ioapic_write(IOAPIC_PIN + 2 * pin, IOAPIC_MASKED);
 	for (uint32_t local = LAPIC_LOCAL_FIRST; local <= LAPIC_LOCAL_LAST; local += LAPIC_STEP)
 		lapic_write(local, LAPIC_MASKED);

@@ -95,7 +95,7 @@ static void ioapic(uint64_t seed)
 		for (unsigned how = 0; how < 8; how++)
 			if (offset != 0x10)
 				access_memory(how, IOAPIC_BASE + offset, UINT64_MAX);
-	for (unsigned pin = 0; pin < WINDOWS_MAX; pin++)
+	for (unsigned pin = 0; pin < PINS_MAX; pin++)
 		ioapic_write(IOAPIC_PIN + 2 * pin, IOAPIC_MASKED);
 	low_vectors = true;
 	ioapic_entries(rng);
@@ -109,9 +109,9 @@ static void ioapic_flood(uint64_t seed)
 
 	(void)seed;
 	for (uint32_t i = 0; i < (long_run ? 20 : 1) * FLOOD / 40; i++)
-		for (unsigned pin = 0; pin < device_count; pin++)
+		for (unsigned pin = 0; pin <= device_count; pin++)
 			ioapic_write(IOAPIC_PIN + 2 * pin, 0x20 + (i + pin) % 0xd0);
-	for (unsigned pin = 0; pin < WINDOWS_MAX; pin++)
+	for (unsigned pin = 0; pin < PINS_MAX; pin++)
 		ioapic_write(IOAPIC_PIN + 2 * pin, IOAPIC_MASKED);
 	one_interrupt(rng);
 }
