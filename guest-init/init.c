@@ -28,6 +28,7 @@ struct init {
 	enum phase phase;
 	int restart;
 	struct warnings warnings;
+	struct layers layers;
 };
 
 /* ---- the end ---- */
@@ -164,7 +165,7 @@ static void set_up_system(struct init *init)
 	open_stdio();
 	open_log();
 	read_options(&options, &init->warnings);
-	mounts_root(&options, &init->warnings);
+	mounts_root(&options, &init->warnings, &init->layers);
 	mounts_late(&init->warnings);
 	mkdir("/etc", 0755);
 	mkdir("/root", 0700);
@@ -182,6 +183,7 @@ static void set_up_agent(struct init *init)
 		.cgroup_root = MOUNTS_CGROUP_ROOT,
 		.users = &users_files_system,
 		.identity = &identity_ops_system,
+		.layers = &init->layers,
 		.connect = host_link_connect,
 		.shutdown = shutdown_asked,
 		.shutdown_context = init,
