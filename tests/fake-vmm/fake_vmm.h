@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Between fake_vmm.c, which plays vmm and agent, fake_session.c, which plays a run's command, and
- * fake_held.c, which keeps sessions for who attaches to them. */
+/* Between fake_vmm.c, which plays vmm and agent, fake_session.c, which plays a run's command,
+ * fake_held.c, which keeps sessions for who attaches to them, and fake_changes.c, which tells of files. */
 #ifndef TESTS_FAKE_VMM_FAKE_VMM_H
 #define TESTS_FAKE_VMM_FAKE_VMM_H
 
@@ -39,6 +39,11 @@ bool fake_read_frame(int fd, struct frame_reader *reader, struct frame *frame);
 void fake_put_started(struct fake *fake);
 /* Takes NEW on the session's stream, plays the command that it names, and closes the stream. */
 void fake_serve_session(struct fake *fake);
+
+/* Until there is one on the control socket, or its end. BASELINE on the agent's stream is answered. */
+void fake_await_request(struct fake *fake);
+/* Takes CHANGES on the session's stream, tells them, and closes it. */
+void fake_tell_changes(struct fake *fake);
 
 /* --- what is kept of a session --- */
 
