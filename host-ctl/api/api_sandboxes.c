@@ -308,13 +308,18 @@ static int parse_discard(const struct http_request *request, bool *discard, stru
 }
 
 /* Nothing is lost that nobody has spoken of. */
-static int check_stop(const struct sandbox *sandbox, bool discard, struct error *error)
+static int prepare_stop(struct sandbox *sandbox, bool discard, struct error *error)
 {
 	enum sandbox_state next;
 
 	if (sandbox_check(sandbox, SANDBOX_STOP, &next, error))
 		return -1;
-	if (discard || next == sandbox->state)
+	if (next == SANDBOX_STOPPED && discard)
+		sandbox_discard_files(sandbox);
+	if (next == sandbox->state)
+		return 0;
+	sandbox->discards = discard;
+	if (discard || sandbox->has_files)
 		return 0;
 	return error_set(error, ERROR_CONFLICT,
 		"sandbox %s has its files in its memory, and would lose them: stop it with "
@@ -327,13 +332,15 @@ void api_sandbox_stop(struct api *api, struct http_request *request)
 {
 	struct sandbox *sandbox;
 	struct error error;
-	bool discard;
+	bool discard, wait;
 
-	if (parse_discard(request, &discard, &error) || !(sandbox = api_find_sandbox(api, request, &error)) ||
-		check_stop(sandbox, discard, &error))
+	/* Before anything is discarded, all of the request is known to be sound. */
+	if (parse_wait(request, &wait, &error) || parse_discard(request, &discard, &error) ||
+		!(sandbox = api_find_sandbox(api, request, &error)) || prepare_stop(sandbox, discard, &error))
 		refuse(request, &error);
 	else
-		ask(api, request, SANDBOX_STOP, OPERATION_STOP, "it was stopped, and its files are gone");
+		ask(api, request, SANDBOX_STOP, OPERATION_STOP,
+			discard ? "it was stopped, and its files are gone" : "it was stopped");
 }
 
 void api_sandbox_start(struct api *api, struct http_request *request)

@@ -31,11 +31,12 @@ const char create_usage[] =
 	CLI_USAGE_STATUS;
 const char sandbox_verb_usage[] =
 	"usage: host-ctl pause|resume|start|rm [OPTION...] SANDBOX...\n"
-	"       host-ctl stop --discard-files [OPTION...] SANDBOX...\n"
+	"       host-ctl stop [--discard-files] [OPTION...] SANDBOX...\n"
 	"pause: its processors stand, its memory stays. resume: they go on. stop: its commands are told to end,\n"
-	"and its VM is switched off; what was in it is gone, its files too, which --discard-files agrees to.\n"
-	"start: it has a new VM of its template, under its id. rm: it is removed with all that is in it, which\n"
-	"is done when the verb is. With several, one that fails does not hold up the others.\n"
+	"and its VM is switched off; its files stay if its template has a disk, else they are gone, which\n"
+	"--discard-files agrees to. start: it has a new VM, under its id, that boots from its files, or is one of\n"
+	"its template. rm: it is removed with all that is in it, which is done when the verb is. With several,\n"
+	"one that fails does not hold up the others.\n"
 	"\n"
 	CLI_USAGE_JSON
 	CLI_USAGE_SOCKET

@@ -72,7 +72,12 @@ bool pool_is_empty(const struct pool *pool)
 
 bool pool_is_queued(const struct pool *pool)
 {
-	return pool->queued > 0;
+	return pool->queue.count + pool->own.count > 0;
+}
+
+bool pool_has_disks(const struct pool *pool)
+{
+	return pool->template && pool->template->source.disk.path;
 }
 
 unsigned int pool_count_found(const struct pool *pool)
@@ -100,52 +105,32 @@ struct metrics_pool *pool_metrics(const struct pool *pool)
 
 void pool_read_gauges(const struct pool *pool, struct metrics_gauges *gauges)
 {
-	*gauges = (struct metrics_gauges){.target = pool->config.target, .queued = pool->queued};
+	*gauges = (struct metrics_gauges){.target = pool->config.target, .queued = pool->queue.count};
 	for (unsigned int i = 0; i < POOL_VMS_MAX; i++) {
 		const struct vm *vm = pool->slots[i];
 
 		if (!vm)
 			continue;
-		gauges->starting += vm_is_starting(vm);
+		gauges->starting += !pool->claims[i] && vm_is_starting(vm);
 		gauges->warm += vm->state == VM_WARM;
-		gauges->busy += vm->state == VM_BUSY || vm->state == VM_OWNED;
+		gauges->busy += vm->state == VM_BUSY || vm->state == VM_OWNED || pool->claims[i];
 		gauges->ending += vm->state == VM_ENDING;
 	}
 }
 
 void pool_schedule(struct pool *pool, uint64_t milliseconds)
 {
-	if (!pool->stopping && pool->started)
+	if (!pool->stopping && (pool->started || pool->own.count))
 		loop_set_timer(pool->timer, milliseconds ? milliseconds * CLOCK_NS_PER_MS : 1);
 }
 
 /* --- the queue --- */
 
-static void enqueue(struct pool *pool, struct pool_claim *claim)
-{
-	claim->queued = true;
-	claim->next = NULL;
-	claim->previous = pool->last;
-	*(pool->last ? &pool->last->next : &pool->first) = claim;
-	pool->last = claim;
-	pool->queued++;
-}
-
-void pool_cancel(struct pool *pool, struct pool_claim *claim)
-{
-	if (!claim->queued)
-		return;
-	*(claim->previous ? &claim->previous->next : &pool->first) = claim->next;
-	*(claim->next ? &claim->next->previous : &pool->last) = claim->previous;
-	claim->queued = false;
-	pool->queued--;
-}
-
 static void refuse_all(struct pool *pool, const struct error *error)
 {
 	struct pool_claim *claim;
 
-	while ((claim = pool->first)) {
+	while ((claim = pool->queue.first)) {
 		pool_cancel(pool, claim);
 		claim->refused(claim, error);
 	}
@@ -188,7 +173,8 @@ static void end_surplus(struct pool *pool)
 	struct metrics_gauges now;
 
 	pool_read_gauges(pool, &now);
-	for (unsigned int i = 0; i < POOL_VMS_MAX && !pool->first && now.warm > pool->config.target; i++) {
+	for (unsigned int i = 0; i < POOL_VMS_MAX && !pool->queue.first && now.warm > pool->config.target;
+		i++) {
 		struct vm *vm = pool->slots[i];
 
 		if (!vm || vm->state != VM_WARM)
@@ -198,8 +184,7 @@ static void end_surplus(struct pool *pool)
 	}
 }
 
-/* What it is to touch, it has touched; or it will not. */
-static void settle(struct pool *pool, unsigned int slot)
+void pool_settle(struct pool *pool, unsigned int slot)
 {
 	room_settle(pool->config.room, pool->promised[slot]);
 	pool->promised[slot] = 0;
@@ -208,10 +193,14 @@ static void settle(struct pool *pool, unsigned int slot)
 static void vm_warm(void *context, struct vm *vm)
 {
 	struct pool *pool = context;
-	struct pool_claim *claim = pool->first;
+	struct pool_claim *claim = pool->queue.first;
 	struct metrics_gauges now;
 
-	settle(pool, vm->slot);
+	if (pool->sources[vm->slot]) {
+		pool_own_warm(pool, vm);
+		return;
+	}
+	pool_settle(pool, vm->slot);
 	pool->failures = 0;
 	pool->retry_ns = 0;
 	metrics_observe(&pool->metrics->refill[pool->templates[vm->slot] ? METRICS_CLONE : METRICS_BOOT],
@@ -240,7 +229,9 @@ static void vm_ended(void *context, struct vm *vm)
 {
 	struct pool *pool = context;
 
-	if (vm->was_busy || pool->stopping || vm->retired)
+	if (pool->sources[vm->slot])
+		pool_own_ended(pool, vm);
+	if (pool->sources[vm->slot] || vm->was_busy || pool->stopping || vm->retired)
 		return;
 	if (vm->booted) {
 		pool->metrics->warm_lost++;
@@ -256,10 +247,13 @@ static void leave_slot(struct pool *pool, unsigned int slot)
 {
 	struct template *template = pool->templates[slot];
 
-	settle(pool, slot);
+	pool_settle(pool, slot);
 	room_leave(pool->config.room);
+	pool_source_drop(pool->sources[slot]);
 	pool->slots[slot] = NULL;
 	pool->templates[slot] = NULL;
+	pool->sources[slot] = NULL;
+	pool->claims[slot] = NULL;
 	pool->config.slots->used[slot] = false;
 	pool->config.slots->count--;
 	if (template)
@@ -275,7 +269,7 @@ static void vm_gone(void *context, struct vm *vm)
 	pool_pass_on(pool);
 	if (pool->stopping && pool_is_empty(pool))
 		pool->emptied(pool->context);
-	else if (clock_now() >= pool->retry_ns)
+	else if (pool->own.count || clock_now() >= pool->retry_ns)
 		pool_schedule(pool, 0);
 }
 
@@ -333,7 +327,7 @@ static const struct vm_source *source_of(const struct pool *pool)
 	return pool->template ? &pool->template->source : pool->config.cold;
 }
 
-static unsigned int enter_slot(struct pool *pool)
+static unsigned int enter_slot(struct pool *pool, const struct vm_source *source, struct pool_claim *own)
 {
 	struct pool_slots *slots = pool->config.slots;
 	unsigned int slot = 0;
@@ -342,30 +336,48 @@ static unsigned int enter_slot(struct pool *pool)
 		slot++;
 	slots->used[slot] = true;
 	slots->count++;
-	if (pool->template) {
+	if (own) {
+		pool->sources[slot] = pool_source_take(own->source);
+	} else if (pool->template) {
 		pool->templates[slot] = template_take(pool->template);
 		pool->template->vms++;
 	}
-	pool->promised[slot] = room_expected_bytes(source_of(pool));
+	pool->promised[slot] = room_expected_bytes(source);
 	room_enter(pool->config.room, pool->promised[slot]);
 	return slot;
 }
 
+int pool_start_vm(
+	struct pool *pool, const struct vm_source *source, struct pool_claim *own, struct error *error)
+{
+	const struct vm_order order = {
+		.source = source,
+		.slot = enter_slot(pool, source, own),
+		.awaited = own || pool->queue.count > 0,
+	};
+	struct vm **vm = &pool->slots[order.slot];
+	int status = vm_start(pool->config.vm, &order, &vm_events, pool, vm, error);
+
+	if (status) {
+		leave_slot(pool, order.slot);
+		return status;
+	}
+	if (own) {
+		own->vm = *vm;
+		pool->claims[order.slot] = own;
+	}
+	return 0;
+}
+
 static int start_one(struct pool *pool)
 {
-	struct vm_order order = {
-		.source = source_of(pool),
-		.slot = enter_slot(pool),
-		.awaited = pool->queued > 0,
-	};
 	struct error error;
 	int status;
 
 	pool->metrics->starts++;
-	status = vm_start(pool->config.vm, &order, &vm_events, pool, &pool->slots[order.slot], &error);
+	status = pool_start_vm(pool, source_of(pool), NULL, &error);
 	if (!status)
 		return 0;
-	leave_slot(pool, order.slot);
 	pool->metrics->starts_failed++;
 	log_warn("start failed: %s", error.message);
 	note_failure(pool, error.message);
@@ -399,8 +411,8 @@ static bool has_room(struct pool *pool)
 		return false;
 	if (room_check(pool->config.room, source_of(pool), true, &error) == 0)
 		return true;
-	while (pool->queued > now.starting) {
-		struct pool_claim *claim = pool->last;
+	while (pool->queue.count > now.starting) {
+		struct pool_claim *claim = pool->queue.last;
 
 		pool_cancel(pool, claim);
 		claim->refused(claim, &error);
@@ -413,6 +425,12 @@ static void refill(struct pool *pool)
 	struct metrics_gauges now;
 
 	if (pool->stopping)
+		return;
+	if (pool_start_own(pool)) {
+		pool_schedule(pool, 0);
+		return;
+	}
+	if (!pool->started)
 		return;
 	if (!pool->config.target && !pool->was_full) {
 		pool->was_full = true;
@@ -458,7 +476,7 @@ static void retire_all(struct pool *pool, const char *why)
 	for (unsigned int i = 0; i < POOL_VMS_MAX; i++) {
 		struct vm *vm = pool->slots[i];
 
-		if (vm && (vm->state == VM_WARM || vm_is_starting(vm)))
+		if (vm && !pool->claims[i] && (vm->state == VM_WARM || vm_is_starting(vm)))
 			vm_retire(vm, why);
 	}
 }
@@ -519,6 +537,7 @@ void pool_stop(struct pool *pool)
 	loop_set_timer(pool->timer, 0);
 	error_set(&error, ERROR_NOT_READY, "the daemon is stopping: try again when it is back");
 	refuse_all(pool, &error);
+	pool_refuse_own(pool, &error);
 	for (unsigned int i = 0; i < POOL_VMS_MAX; i++) {
 		if (!pool->slots[i])
 			continue;
@@ -535,7 +554,7 @@ struct vm *pool_claim_vm(struct pool *pool, struct pool_claim *claim, struct err
 	struct metrics_gauges now;
 
 	error->kind = ERROR_NONE;
-	claim->queued = false;
+	claim->queue = NULL;
 	if (pool->stopping) {
 		error_set(error, ERROR_NOT_READY, "the daemon is stopping: try again when it is back");
 		return NULL;
@@ -550,14 +569,14 @@ struct vm *pool_claim_vm(struct pool *pool, struct pool_claim *claim, struct err
 		set_failing(pool, error);
 		return NULL;
 	}
-	if (pool->queued >= pool->config.queue_max) {
+	if (pool->queue.count >= pool->config.queue_max) {
 		error_set(error, ERROR_EXHAUSTED,
 			"no warm VM, and %u runs wait already (--queue-max): try again later, or raise "
 			"--pool",
-			pool->queued);
+			pool->queue.count);
 		return NULL;
 	}
-	enqueue(pool, claim);
+	pool_enqueue(&pool->queue, claim);
 	pool_schedule(pool, 0);
 	return NULL;
 }

@@ -17,6 +17,10 @@
  * it looks again when a VM is gone, and every ROOM_RETRY_MS. Claims that wait still get VMs then, until there
  * is no room for these either.
  *
+ * Beside its own VMs stand those that are made of what is their claimer's (pool_claim_own): from their start
+ * on they are that one's, and count as busy. They come before refills, and are no concern of the pool's
+ * template, target and failures.
+ *
  *   claim: a warm VM at once, or queued (first come, first served), or
  *     exhausted   the queue holds queue_max claims; or, from the queue, last come first, the host has no room
  *                 for a VM
@@ -59,10 +63,19 @@ struct pool_config {
 	const struct vm_source *cold; /* without a template; NULL: it is not started before it has one */
 };
 
+/* What a VM of a claimer's own is made of: it goes with the last reference, when that VM is gone too. */
+struct pool_source {
+	struct vm_source source;
+	unsigned int references;
+	void (*destroy)(struct pool_source *source);
+};
+
 /* One claim that waits; part of its owner's memory, which stays until granted, refused or cancelled. */
 struct pool_claim {
 	struct pool_claim *next, *previous;
-	bool queued;
+	struct pool_queue *queue;   /* NULL: it is in none */
+	struct pool_source *source; /* of pool_claim_own, a reference; else NULL */
+	struct vm *vm;		    /* that starts for it alone; NULL: none */
 	/* Exactly one is called for a queued claim, once. granted: the VM is WARM and the owner takes it. */
 	void (*granted)(struct pool_claim *claim, struct vm *vm);
 	void (*refused)(struct pool_claim *claim, const struct error *error);
@@ -111,8 +124,24 @@ void pool_refill(struct pool *pool);
  * 0 or -errno with *error set, -EEXIST: slot or seat is another's; else as of vm_take_back.
  */
 int pool_take_back(struct pool *pool, struct vm_found *found, int seat, struct vm **vm, struct error *error);
-/* Leaves the queue; harmless when not queued. */
+/* Leaves the queue, and a VM that starts for it alone is ended; harmless when not queued. */
 void pool_cancel(struct pool *pool, struct pool_claim *claim);
+
+/*
+ * Asks for a VM that is made of this source (a reference is taken), for this claim alone, started in the
+ * loop's next turn when there is a place: if need be, that of a warm VM. 0: the claim waits, at last to be
+ * granted, or refused: exhausted, the host has no room; guest_lost, with how its VM ended; or as of vm_start.
+ * -1 with *error set: exhausted, there is no place, and queue_max such claims wait; not_ready, the daemon is
+ * stopping.
+ */
+int pool_claim_own(
+	struct pool *pool, struct pool_claim *claim, struct pool_source *source, struct error *error);
+struct pool_source *pool_source_take(struct pool_source *source);
+/* Takes NULL. */
+void pool_source_drop(struct pool_source *source);
+
+/* Its VMs have a disk of their own; false also while that is not known. */
+bool pool_has_disks(const struct pool *pool);
 
 /* How many of its VMs an earlier daemon started. */
 unsigned int pool_count_found(const struct pool *pool);

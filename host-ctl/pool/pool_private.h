@@ -5,19 +5,28 @@
 
 #include "host-ctl/pool/pool.h"
 
+/* First come, first served. */
+struct pool_queue {
+	struct pool_claim *first, *last;
+	unsigned int count;
+};
+
 struct pool {
 	struct pool *next; /* of those that share the slots, or were destroyed */
 	struct pool_config config;
 	struct metrics_pool *metrics;
 	struct template *template; /* NULL: none */
 	struct vm *slots[POOL_VMS_MAX];
-	struct template *templates[POOL_VMS_MAX]; /* of the VM in the slot, a reference; NULL: booted */
-	uint64_t promised[POOL_VMS_MAX];	  /* of the host's memory, by the VM in the slot */
-	struct pool_claim *first, *last;
-	unsigned int queued;
-	struct loop_source *timer; /* a refill, now or after the back-off */
-	unsigned int failures;	   /* in a row */
-	uint64_t retry_ns;	   /* no start before */
+	struct template *templates[POOL_VMS_MAX];  /* of the VM in the slot, a reference; NULL: booted */
+	struct pool_source *sources[POOL_VMS_MAX]; /* of the VM in the slot, if that is a claimer's own, a
+						      reference... */
+	struct pool_claim *claims[POOL_VMS_MAX];   /* ...and, until it is warm, whose; else NULL */
+	uint64_t promised[POOL_VMS_MAX];	   /* of the host's memory, by the VM in the slot */
+	struct pool_queue queue;		   /* for VMs of the pool's */
+	struct pool_queue own;			   /* for those of a claimer's own that have no place yet */
+	struct loop_source *timer;		   /* a refill, now or after the back-off */
+	unsigned int failures;			   /* in a row */
+	uint64_t retry_ns;			   /* no start before */
 	char last_failure[VM_CAUSE_MAX];
 	char held[ERROR_MESSAGE_MAX]; /* why no refill is started; empty: it may be */
 	bool started, stopping, destroyed, was_full;
@@ -28,6 +37,31 @@ struct pool {
 
 /* A refill after so long, unless the pool stands still. */
 void pool_schedule(struct pool *pool, uint64_t milliseconds);
+
+/* Starts a VM of that source in a free slot, for `own` alone or, NULL, for the pool. 0 or -errno with *error
+ * set: there is none. */
+int pool_start_vm(
+	struct pool *pool, const struct vm_source *source, struct pool_claim *own, struct error *error);
+/* What it is to touch, the VM in the slot has touched; or it will not. */
+void pool_settle(struct pool *pool, unsigned int slot);
+
+/* --- pool_queue.c --- */
+
+void pool_enqueue(struct pool_queue *queue, struct pool_claim *claim);
+/* Takes one that is in none. */
+void pool_leave_queue(struct pool_claim *claim);
+
+/* --- pool_own.c: VMs that are made of what is their claimer's --- */
+
+/* Starts the next one, if its place is there; true: look again in the loop's next turn. */
+bool pool_start_own(struct pool *pool);
+/* How many of them start. */
+unsigned int pool_own_starting(const struct pool *pool);
+/* The VM in a slot is a claimer's own, and is warm, or has ended before that. */
+void pool_own_warm(struct pool *pool, struct vm *vm);
+void pool_own_ended(struct pool *pool, const struct vm *vm);
+/* All that wait, and all whose VM starts. */
+void pool_refuse_own(struct pool *pool, const struct error *error);
 
 /* --- pool_slots.c: the slots that pools share --- */
 

@@ -22,7 +22,7 @@ static unsigned int count_unserved(const struct pool *pool)
 	struct metrics_gauges now;
 
 	pool_read_gauges(pool, &now);
-	return now.queued > now.starting ? now.queued - now.starting : 0;
+	return pool->own.count + (now.queued > now.starting ? now.queued - now.starting : 0);
 }
 
 unsigned int pool_free_slots(const struct pool *pool)
@@ -30,7 +30,7 @@ unsigned int pool_free_slots(const struct pool *pool)
 	const struct pool_slots *slots = pool->config.slots;
 	unsigned int free = slots->maximum - slots->count, kept = 0;
 
-	if (pool->queued)
+	if (pool->queue.count)
 		return free;
 	for (const struct pool *other = slots->pools; other; other = other->next)
 		kept += count_unserved(other);

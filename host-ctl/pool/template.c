@@ -80,11 +80,6 @@ void template_drop(struct template *template)
 	free(template);
 }
 
-static json_int_t changed_ns(const struct stat *status)
-{
-	return (json_int_t)status->st_mtim.tv_sec * 1000000000 + status->st_mtim.tv_nsec;
-}
-
 json_t *template_new_generation(void)
 {
 	unsigned char random[GENERATION_BYTES];
@@ -210,7 +205,8 @@ static int open_image(struct loading *loading, const char *path)
 	if (template->image < 0)
 		return kind ? note_kind(loading, kind) : template->image;
 	if (json_integer_value(json_object_get(was, "bytes")) != (json_int_t)status.st_size ||
-		json_integer_value(json_object_get(was, "changed_ns")) != changed_ns(&status)) {
+		json_integer_value(json_object_get(was, "changed_ns")) !=
+			(json_int_t)input_file_changed_ns(&status)) {
 		snprintf(loading->fault, sizeof loading->fault, "it has changed since");
 		return -ESTALE;
 	}
@@ -417,7 +413,7 @@ static int add_file(json_t *inputs, const char *what, const char *path, struct e
 		return -1;
 	return json_object_set_new(inputs, what,
 		json_pack("{s:s,s:I,s:I}", "path", path, "bytes", (json_int_t)status.st_size, "changed_ns",
-			changed_ns(&status)));
+			(json_int_t)input_file_changed_ns(&status)));
 }
 
 json_t *template_inputs(const struct vm_config *config, const struct vm_source *source,

@@ -156,6 +156,21 @@ struct pool *templates_pool_of_found(struct templates *templates, const char *na
 	return entry ? entry->pool : templates->pools[0].pool;
 }
 
+struct pool *templates_own_pool(const struct templates *templates)
+{
+	return templates->pools[0].pool;
+}
+
+void templates_set_boot(const struct templates *templates, struct vm_source *source)
+{
+	const struct templates_config *config = &templates->config;
+
+	source->initrd = config->source.initrd;
+	source->kernel = config->source.kernel;
+	if (source->cpus > 1)
+		source->kernel = (struct vm_file){config->kernel_smp, config->kernel_smp};
+}
+
 void templates_drop_pool(struct templates *templates, struct named_pool *entry)
 {
 	metrics_remove_pool(pool_metrics(entry->pool));

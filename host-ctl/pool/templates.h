@@ -73,6 +73,11 @@ struct pool *templates_pool(struct templates *templates, const char *name, struc
 /* The pool for a VM of an earlier daemon, which is of that template: it is in use, and is not loaded for
  * that. Without a place for one more pool, or with no such name, that of base. */
 struct pool *templates_pool_of_found(struct templates *templates, const char *name);
+/* The pool whose places VMs get that are made of their claimers' own (pool_claim_own). */
+struct pool *templates_own_pool(const struct templates *templates);
+/* What a VM with source->cpus processors is booted with, the daemon's own: kernel and initrd, which outlive
+ * it. */
+void templates_set_boot(const struct templates *templates, struct vm_source *source);
 /* One that is there already; NULL, with *error set (not_found): there is none, or no such template. */
 struct pool *templates_find_pool(const struct templates *templates, const char *name, struct error *error);
 /* As templates_pool, with its target set; invalid: it and the other targets are more than there may be VMs.

@@ -127,7 +127,7 @@ static void fail_load(struct templates *templates, const char *name, const struc
 		return;
 	if (pool_target(entry->pool))
 		try_again_later(templates);
-	else if (pool_is_empty(entry->pool))
+	else if (pool_is_empty(entry->pool) && !pool_is_queued(entry->pool))
 		templates_drop_pool(templates, entry);
 }
 
@@ -207,8 +207,7 @@ static void set_source(struct templates_lane *lane)
 	if (request->cpus)
 		source->cpus = request->cpus;
 	source->disk_bytes = request->disk_bytes;
-	if (source->cpus > 1)
-		source->kernel = (struct vm_file){config->kernel_smp, config->kernel_smp};
+	templates_set_boot(lane->templates, source);
 	snprintf(lane->size, sizeof lane->size, "%lluM", (unsigned long long)(source->memory_bytes >> 20));
 	source->size = lane->size;
 }

@@ -233,7 +233,7 @@ static const char *end_name(const struct sandbox *sandbox)
 static void end_with_sandbox(struct command *command)
 {
 	const struct sandbox *sandbox = command->sandbox;
-	bool died = sandbox->state == SANDBOX_FAILED && !sandbox->failed_by_host;
+	bool died = (sandbox->state == SANDBOX_FAILED || sandbox->lost) && !sandbox->failed_by_host;
 	char message[ERROR_MESSAGE_MAX];
 
 	/* What the guest had said before may hold the result. */

@@ -38,7 +38,8 @@ void operation_destroy(struct operation *operation)
 /* Why the sandbox is not where it was to go. */
 static void set_error(struct operation *operation, const struct sandbox *sandbox)
 {
-	enum error_kind kind = sandbox->state == SANDBOX_FAILED ? ERROR_GUEST_LOST : ERROR_CONFLICT;
+	bool died = sandbox->state == SANDBOX_FAILED || sandbox->lost;
+	enum error_kind kind = died ? ERROR_GUEST_LOST : ERROR_CONFLICT;
 
 	if (sandbox->error.kind) {
 		operation->error = sandbox->error;

@@ -163,7 +163,7 @@ static void vm_ended(void *context)
 		error_set(&sandbox->error, ERROR_GUEST_LOST, "%s", reason);
 		sandbox_move(sandbox, SANDBOX_STOPPING, reason);
 	} else if (can_fail(sandbox)) {
-		sandbox_move(sandbox, SANDBOX_FAILED, reason);
+		sandbox_lose(sandbox, reason);
 	}
 }
 
@@ -175,23 +175,6 @@ static void forget_vm(struct sandbox *sandbox)
 	sandbox->pid = 0;
 }
 
-/* No VM is left of one that was deleted. */
-static void settle_deleted(struct sandbox *sandbox)
-{
-	char reason[VM_CAUSE_MAX];
-
-	sandbox_remove_files(sandbox);
-	if (!sandbox->unnoted) {
-		sandbox_move(sandbox, SANDBOX_GONE, NULL);
-		return;
-	}
-	memcpy(sandbox->former_reason, sandbox->reason, sizeof sandbox->former_reason);
-	sandbox->reason[0] = '\0';
-	snprintf(reason, sizeof reason, "%.500s; it has no VM any more, but its deletion is not noted yet",
-		sandbox->former_reason);
-	sandbox_move(sandbox, SANDBOX_FAILED, reason);
-}
-
 static void vm_gone(void *context)
 {
 	struct sandbox *sandbox = context;
@@ -199,11 +182,11 @@ static void vm_gone(void *context)
 	sandbox->vm = NULL;
 	sandbox->verified = vm_left_nothing(sandbox->vm_config, sandbox->vm_id);
 	if (sandbox->state == SANDBOX_DELETING) {
-		settle_deleted(sandbox);
+		sandbox_settle_deleted(sandbox);
 	} else if (sandbox->state == SANDBOX_STOPPING) {
 		forget_vm(sandbox);
-		sandbox_remove_files(sandbox);
-		sandbox->removed = (struct sandbox_files){0};
+		if (sandbox->discards)
+			sandbox_discard_files(sandbox);
 		sandbox_move(sandbox, SANDBOX_STOPPED, NULL);
 	}
 }
@@ -232,43 +215,15 @@ static void give_up(struct sandbox *sandbox, const char *reason)
 	sandbox_stop(sandbox, reason);
 }
 
-/* Of one that is being deleted. */
-static void end_deleted(struct sandbox *sandbox)
+/* Its client is told that it has had no effect: neither it nor its name is to stay. */
+static void end_unborn(struct sandbox *sandbox, const char *reason)
 {
-	if (sandbox->vm)
-		vm_end(sandbox->vm, "its sandbox was deleted");
-	else
-		settle_deleted(sandbox);
-}
-
-static void delete (struct sandbox *sandbox, const char *reason)
-{
-	if (sandbox->pool) {
-		pool_cancel(sandbox->pool, &sandbox->claim);
-		sandbox->pool = NULL;
-		sandbox->verified = true;
-	}
-	fd_close(&sandbox->stream);
-	/* What it was deleted for first stays the reason. */
-	if (sandbox->unnoted)
-		memcpy(sandbox->reason, sandbox->former_reason, sizeof sandbox->reason);
-	sandbox->unnoted = false;
-	sandbox_move(sandbox, SANDBOX_DELETING, reason);
-	/* One of which there is a row is not told to be gone before that says so. */
-	if (!sandbox->writing)
-		end_deleted(sandbox);
-}
-
-/* That it is deleted is noted, or, with an error (else NULL), is not: its VM is not kept for that. */
-static void deletion_recorded(struct sandbox *sandbox, const struct error *error)
-{
-	sandbox->unnoted = error != NULL;
-	if (error)
-		error_set(&sandbox->error, error->kind,
-			"sandbox %s has no VM any more, but that it is deleted could not be noted: %.380s, "
-			"and delete it again",
-			sandbox->id, error->message);
-	end_deleted(sandbox);
+	/* That there is no room passes; why it was stopped stays so. */
+	give_up(sandbox, sandbox->state == SANDBOX_STARTING && sandbox->former_reason[0]
+				 ? sandbox->former_reason
+				 : reason);
+	if (sandbox->state == SANDBOX_FAILED)
+		sandbox_delete(sandbox, reason);
 }
 
 /* Its first row, or that of its start. */
@@ -281,20 +236,14 @@ static void life_recorded(struct sandbox *sandbox, const struct error *error)
 	sandbox->error = *error;
 	if (sandbox->state == SANDBOX_CREATING)
 		sandbox_record_remove(sandbox);
-	/* That there is no room passes; why it was stopped stays so. */
-	give_up(sandbox, sandbox->state == SANDBOX_STARTING && sandbox->former_reason[0]
-				 ? sandbox->former_reason
-				 : error->message);
-	/* Its client has been told that it has had no effect: neither it nor its name is to stay. */
-	if (sandbox->state == SANDBOX_FAILED)
-		delete (sandbox, error->message);
+	end_unborn(sandbox, error->message);
 }
 
 void sandbox_recorded(struct sandbox *sandbox, const struct error *error)
 {
 	switch (sandbox->state) {
 	case SANDBOX_DELETING:
-		deletion_recorded(sandbox, error);
+		sandbox_deletion_recorded(sandbox, error);
 		return;
 	case SANDBOX_STOPPING:
 		sandbox_stop_recorded(sandbox, error);
@@ -306,7 +255,7 @@ void sandbox_recorded(struct sandbox *sandbox, const struct error *error)
 	case SANDBOX_FAILED:
 		/* What it was deleted for is noted at last. */
 		if (sandbox->unnoted && !error)
-			delete (sandbox, NULL);
+			sandbox_delete(sandbox, NULL);
 		return;
 	default:
 		return;
@@ -328,7 +277,9 @@ void sandbox_own(struct sandbox *sandbox, struct vm *vm)
 			 ? vm_limit(vm, &sandbox->spec.memory_max, &sandbox->spec.cpu_max)
 			 : 0;
 	if (!status) {
-		if (sandbox_keep_files(sandbox) || sandbox_record(sandbox, &sandbox->error))
+		if (sandbox_keep_files(sandbox))
+			end_unborn(sandbox, sandbox->error.message);
+		else if (sandbox_record(sandbox, &sandbox->error))
 			give_up(sandbox, sandbox->error.message);
 		return;
 	}
@@ -355,8 +306,14 @@ static void refused(struct pool_claim *claim, const struct error *error)
 
 int sandbox_claim(struct sandbox *sandbox, const char *template, struct vm **vm, struct error *error)
 {
+	const struct sandboxes_config *config = &sandbox->all->config;
+
 	*vm = NULL;
-	sandbox->pool = templates_pool(sandbox->all->config.templates, template, error);
+	sandbox->pool = templates_pool(config->templates, template, error);
+	/* Of one whose template is not loaded yet, this is seen when it has its VM. */
+	if (sandbox->pool && pool_has_disks(sandbox->pool) &&
+		sandbox_files_check_room(config->state_directory, config->disk_reserve_bytes, error))
+		sandbox->pool = NULL;
 	if (sandbox->pool)
 		*vm = pool_claim_vm(sandbox->pool, &sandbox->claim, error);
 	if (!sandbox->pool || (!*vm && error->kind)) {
@@ -424,7 +381,7 @@ int sandbox_ask(struct sandbox *sandbox, enum sandbox_verb verb, const char *rea
 	if (next == SANDBOX_STOPPING)
 		sandbox_stop(sandbox, reason);
 	else if (next == SANDBOX_DELETING)
-		delete (sandbox, reason);
+		sandbox_delete(sandbox, reason);
 	else
 		return ask_vm(sandbox, next, error);
 	return 0;
@@ -437,7 +394,7 @@ void sandbox_fail(struct sandbox *sandbox, const char *reason)
 	fd_close(&sandbox->stream);
 	sandbox->failed_by_host = true;
 	vm_end(sandbox->vm, reason);
-	sandbox_move(sandbox, SANDBOX_FAILED, reason);
+	sandbox_lose(sandbox, reason);
 }
 
 void sandbox_hold(struct sandbox *sandbox)
@@ -547,18 +504,24 @@ static uint64_t created_before_boot(uint64_t created_ms)
 	return clock_now() - (now_ms > created_ms ? now_ms - created_ms : 0) * CLOCK_NS_PER_MS;
 }
 
-/* One of which nothing is left but its row. */
+/* One of which nothing is left but its row, and its files. */
 static void restore_without_vm(struct sandbox *sandbox, const struct journal_sandbox *row)
 {
+	static const char ended[] = "the daemon and its VM ended";
+	const bool lived = row->state == JOURNAL_SANDBOX_LIVES;
+
 	sandbox->verified = true;
-	if (row->state == JOURNAL_SANDBOX_STOPPED) {
-		sandbox->state = SANDBOX_STOPPING;
-		sandbox_move(sandbox, SANDBOX_STOPPED, row->reason);
+	if (row->state == JOURNAL_SANDBOX_STOPPED || (lived && sandbox->has_files)) {
+		sandbox->state = lived ? SANDBOX_READY : SANDBOX_STOPPING;
+		sandbox->vm_id[0] = '\0';
+		if (lived)
+			sandbox_lose(sandbox, ended);
+		sandbox_move(sandbox, SANDBOX_STOPPED, lived ? NULL : row->reason);
 		return;
 	}
 	sandbox->state = SANDBOX_CREATING;
 	sandbox_move(sandbox, row->state == JOURNAL_SANDBOX_DELETING ? SANDBOX_DELETING : SANDBOX_FAILED,
-		row->state == JOURNAL_SANDBOX_LIVES ? "the daemon and its VM ended" : row->reason);
+		lived ? ended : row->reason);
 	if (sandbox->state == SANDBOX_DELETING)
 		sandbox_move(sandbox, SANDBOX_GONE, NULL);
 }
@@ -575,8 +538,7 @@ int sandbox_restore(
 		return -1;
 	}
 	memcpy(sandbox->id, row->id, sizeof sandbox->id);
-	if (row->state != JOURNAL_SANDBOX_STOPPED)
-		memcpy(sandbox->vm_id, row->vm, sizeof sandbox->vm_id);
+	memcpy(sandbox->vm_id, row->vm, sizeof sandbox->vm_id);
 	sandbox->created_ms = row->created_ms;
 	if (!row->this_boot)
 		sandbox->created_ns = created_before_boot(row->created_ms);

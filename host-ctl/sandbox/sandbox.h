@@ -4,10 +4,10 @@
  * left. What may happen when is in sandbox_state.h; each change goes through one function, which tells the
  * registry's hook (sandboxes.h) and then the watchers.
  *
- * A VM that ends by itself leaves a FAILED sandbox with the reason. One that is stopped (sandbox_power.c) has
- * none until it is started; then it gets another. TTL and idleness end or pause it by
- * themselves. A vmm that does not answer to a pause or resume within SANDBOX_PATIENCE_MS is ended, as is a
- * guest that has not shut down by then.
+ * A VM that ends by itself leaves a FAILED sandbox with the reason; or a STOPPED one, if that has its files
+ * on a disk. One that is stopped (sandbox_power.c) has none until it is started; then it gets another. TTL
+ * and idleness end or pause it by themselves. A vmm that does not answer to a pause or resume within
+ * SANDBOX_PATIENCE_MS is ended, as is a guest that has not shut down by then.
  */
 #ifndef HOST_CTL_SANDBOX_H
 #define HOST_CTL_SANDBOX_H
@@ -72,9 +72,11 @@ struct sandbox {
 	struct vm *vm; /* NULL: not yet, or nothing is left of it */
 	char vm_id[VM_ID_MAX];
 	pid_t pid;
-	bool warm;     /* a VM was there at once */
-	bool verified; /* nothing is left of its VM, and of its files */
-	bool has_files;
+	bool warm;		      /* a VM was there at once */
+	bool verified;		      /* nothing is left of its VM, and of its files */
+	bool has_files;		      /* it has a folder (sandbox_files.h) */
+	bool discards;		      /* of one that is stopping: these go */
+	bool lost;		      /* of one that is stopping, or stopped: its VM ended otherwise */
 	struct sandbox_files removed; /* of one that is gone */
 	bool stood;		      /* of one that is stopping: its guest did not run */
 	const struct vm_config *vm_config;
@@ -83,7 +85,7 @@ struct sandbox {
 	struct list watchers;
 	uint64_t due_ns[SANDBOX_CLOCK_COUNT];	 /* CLOCK_MONOTONIC; 0: never */
 	unsigned int users;			 /* of sandbox_hold */
-	bool failed_by_host;			 /* FAILED by sandbox_fail */
+	bool failed_by_host;			 /* FAILED, or lost, by sandbox_fail */
 	struct command *commands, *last_command; /* the oldest first (commands.h) */
 	unsigned int command_count, running;
 	uint64_t last_session; /* the id of the last one in its guest */
@@ -121,8 +123,12 @@ int sandbox_check(
  * start also as of sandbox_create). reason: of a stop or a deletion, for people.
  */
 int sandbox_ask(struct sandbox *sandbox, enum sandbox_verb verb, const char *reason, struct error *error);
-/* Its guest misbehaves: the VM ends, and it is FAILED with the reason. Takes any state. */
+/* Its guest misbehaves: the VM ends, and it is FAILED, or with files STOPPED, with the reason. Takes any
+ * state. */
 void sandbox_fail(struct sandbox *sandbox, const char *reason);
+
+/* Its files go at once: of one that is stopped, and is to start without them. */
+void sandbox_discard_files(struct sandbox *sandbox);
 
 void sandbox_watch(struct sandbox *sandbox, struct sandbox_watcher *watcher);
 /* Takes one that watches nothing. */

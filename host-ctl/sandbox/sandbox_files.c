@@ -2,38 +2,46 @@
 #include "host-ctl/sandbox/sandbox_files.h"
 #include "common/io.h"
 #include "common/log.h"
+#include "host-ctl/support/input_file.h"
 #include "host-ctl/support/state_folder.h"
 #include "host-ctl/support/worker.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <jansson.h>
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <time.h>
 #include <unistd.h>
 
-enum { BLOCK = 512 /* of st_blocks */, NAMES_MAX = 2 };
+enum { BLOCK = 512 /* of st_blocks */, MIB_SHIFT = 20 };
 
-static const char *const names[NAMES_MAX] = {"upper", "lower"};
+void sandbox_files_path(
+	const char *state_directory, const char *id, const char *name, char *path, size_t size)
+{
+	snprintf(path, size, "%.3800s/" STATE_FOLDER_SANDBOXES "%s%.64s%s%.64s", state_directory,
+		id[0] ? "/" : "", id, name[0] ? "/" : "", name);
+}
+
+static int open_folder(int at, const char *path)
+{
+	int fd = openat(at, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+
+	return fd < 0 ? -errno : fd;
+}
 
 /* An existing one; -errno. */
 static int open_all(const char *state_directory)
 {
 	char path[PATH_MAX];
-	int fd;
 
-	snprintf(path, sizeof path, "%.4000s/" STATE_FOLDER_SANDBOXES, state_directory);
-	fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-	return fd < 0 ? -errno : fd;
-}
-
-static int open_one(int all, const char *id)
-{
-	int fd = openat(all, id, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-
-	return fd < 0 ? -errno : fd;
+	sandbox_files_path(state_directory, "", "", path, sizeof path);
+	return open_folder(AT_FDCWD, path);
 }
 
 /* Of one that is empty. */
@@ -41,11 +49,54 @@ static void remove_all(const char *state_directory)
 {
 	char path[PATH_MAX];
 
-	snprintf(path, sizeof path, "%.4000s/" STATE_FOLDER_SANDBOXES, state_directory);
+	sandbox_files_path(state_directory, "", "", path, sizeof path);
 	rmdir(path);
 }
 
+int sandbox_files_check_room(const char *state_directory, uint64_t reserve, struct error *error)
+{
+	struct statvfs disk;
+	uint64_t left;
+
+	error->kind = ERROR_NONE;
+	if (!reserve || statvfs(state_directory, &disk) < 0)
+		return 0;
+	left = (uint64_t)disk.f_bavail * disk.f_frsize;
+	if (left > reserve)
+		return 0;
+	return error_set(error, ERROR_EXHAUSTED,
+		"no room for the disk of one more sandbox: %llu MiB are left where the state folder %.256s "
+		"is, and "
+		"%llu MiB are kept free (--disk-reserve): delete sandboxes or templates, free some of that "
+		"disk, or name a folder on another with --state-dir",
+		(unsigned long long)(left >> MIB_SHIFT), state_directory,
+		(unsigned long long)(reserve >> MIB_SHIFT));
+}
+
 /* --- keeping --- */
+
+/* What the links do not tell of it. */
+static json_t *describe(const struct vm_source *source, const struct stat *image)
+{
+	return json_pack("{s:i,s:I,s:i,s:I,s:{s:s,s:I,s:I}}", "format", SANDBOX_FILES_FORMAT, "memory_bytes",
+		(json_int_t)source->memory_bytes, "cpus", (int)source->cpus, "disk_bytes",
+		(json_int_t)source->disk_bytes, "image", "path", source->image.name, "bytes",
+		(json_int_t)image->st_size, "changed_ns", (json_int_t)input_file_changed_ns(image));
+}
+
+static int write_description(int folder, const struct vm_source *source)
+{
+	struct stat image;
+	json_t *about = stat(source->image.path, &image) < 0 ? NULL : describe(source, &image);
+	char *text = about ? json_dumps(about, JSON_INDENT(2)) : NULL;
+	int fd = openat(folder, SANDBOX_FILES_BOOT, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	int status = fd < 0 ? -errno : text ? io_write_all(fd, text, strlen(text)) : -ENOMEM;
+
+	fd_close(&fd);
+	free(text);
+	json_decref(about);
+	return status;
+}
 
 static int make_one(int all, const char *id, const struct vm *vm)
 {
@@ -53,8 +104,12 @@ static int make_one(int all, const char *id, const struct vm *vm)
 
 	if (mkdirat(all, id, 0700) < 0)
 		return -errno;
-	folder = open_one(all, id);
-	status = folder < 0 ? folder : vm_link_disk(vm, folder, names[0], names[1]);
+	folder = open_folder(all, id);
+	status = folder < 0 ? folder
+			    : vm_link_disk(vm, folder, SANDBOX_FILES_UPPER, SANDBOX_FILES_LOWER,
+				      SANDBOX_FILES_IMAGE);
+	if (!status)
+		status = write_description(folder, vm->source);
 	fd_close(&folder);
 	return status;
 }
@@ -75,17 +130,60 @@ int sandbox_files_keep(const char *state_directory, const char *id, const struct
 	if (!status)
 		return 0;
 	sandbox_files_remove(state_directory, id, &ignored);
-	return error_set(error, ERROR_INTERNAL, "the disk of sandbox %s cannot be kept in %.400s/%s: %s", id,
+	if (status == -ENOENT)
+		return error_set(error, ERROR_NOT_READY,
+			"the template of sandbox %s was replaced just now: try again", id);
+	return error_set(error, status == -ENOSPC || status == -EDQUOT ? ERROR_EXHAUSTED : ERROR_INTERNAL,
+		"the disk of sandbox %s cannot be kept in %.400s/%s: %s", id, state_directory,
+		STATE_FOLDER_SANDBOXES, strerror(-status));
+}
+
+static int sync_file(int at, const char *name)
+{
+	int fd = openat(at, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	int status = fd < 0 || fsync(fd) < 0 ? -errno : 0;
+
+	fd_close(&fd);
+	return status;
+}
+
+/* Lower and image were brought to the disk when they were made. */
+static int sync_one(int all, const char *id)
+{
+	int folder = open_folder(all, id);
+	int status = folder < 0 ? folder : sync_file(folder, SANDBOX_FILES_UPPER);
+
+	if (!status)
+		status = sync_file(folder, SANDBOX_FILES_BOOT);
+	if (!status && fsync(folder) < 0)
+		status = -errno;
+	fd_close(&folder);
+	return status;
+}
+
+int sandbox_files_sync(const char *state_directory, const char *id, struct error *error)
+{
+	int all = open_all(state_directory);
+	int status = all < 0 ? all : sync_one(all, id);
+
+	if (!status)
+		status = sync_file(all, ".");
+	if (!status)
+		status = sync_file(AT_FDCWD, state_directory);
+	fd_close(&all);
+	if (!status || status == -ENOENT)
+		return 0;
+	return error_set(error, status == -ENOSPC || status == -EDQUOT ? ERROR_EXHAUSTED : ERROR_INTERNAL,
+		"the disk of sandbox %s cannot be brought to the host's, in %.400s/%s: %s", id,
 		state_directory, STATE_FOLDER_SANDBOXES, strerror(-status));
 }
 
 bool sandbox_files_are_there(const char *state_directory, const char *id)
 {
-	int all = open_all(state_directory);
-	bool found = all >= 0 && faccessat(all, id, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+	char path[PATH_MAX];
 
-	fd_close(&all);
-	return found;
+	sandbox_files_path(state_directory, id, "", path, sizeof path);
+	return faccessat(AT_FDCWD, path, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
 /* --- removing --- */
@@ -111,20 +209,34 @@ static int remove_file(int folder, const char *name, struct sandbox_files *remov
 	return 0;
 }
 
-static int remove_one(int all, const char *id, struct sandbox_files *removed)
+/* folder: an fd, taken over. */
+static int empty(int folder, struct sandbox_files *removed)
 {
-	int folder = open_one(all, id), status = 0;
+	DIR *listing = fdopendir(folder);
+	struct dirent *entry;
+	int status = 0;
 
-	if (folder == -ENOENT)
-		return 0;
-	if (folder < 0)
-		return folder;
-	for (int i = 0; i < NAMES_MAX; i++) {
-		int r = remove_file(folder, names[i], removed);
+	if (!listing) {
+		status = -errno;
+		fd_close(&folder);
+		return status;
+	}
+	while ((entry = readdir(listing))) {
+		int r = entry->d_name[0] == '.' ? 0 : remove_file(dirfd(listing), entry->d_name, removed);
 
 		status = status ? status : r;
 	}
-	fd_close(&folder);
+	closedir(listing);
+	return status;
+}
+
+static int remove_one(int all, const char *id, struct sandbox_files *removed)
+{
+	int folder = open_folder(all, id), status;
+
+	if (folder < 0)
+		return folder == -ENOENT ? 0 : folder;
+	status = empty(folder, removed);
 	if (unlinkat(all, id, AT_REMOVEDIR) < 0 && !status)
 		status = -errno;
 	return status;
@@ -164,4 +276,21 @@ void sandbox_files_sweep(
 	if (listing)
 		closedir(listing);
 	remove_all(state_directory);
+}
+
+void sandbox_files_put_aside(const char *state_directory)
+{
+	char path[PATH_MAX], aside[PATH_MAX + 32], when[32];
+	const time_t now = time(NULL);
+	struct tm parts;
+
+	sandbox_files_path(state_directory, "", "", path, sizeof path);
+	gmtime_r(&now, &parts);
+	strftime(when, sizeof when, "%Y%m%dT%H%M%SZ", &parts);
+	snprintf(aside, sizeof aside, "%.4090s.lost-%s", path, when);
+	if (rename(path, aside) == 0)
+		log_error("whose the files in %s are, the damaged journal knew: they are in %s now", path,
+			aside);
+	else if (errno != ENOENT)
+		log_error("cannot move %s aside: %s", path, strerror(errno));
 }

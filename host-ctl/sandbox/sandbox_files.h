@@ -2,26 +2,49 @@
 /*
  * The folder of a sandbox whose template has a disk:
  *
- *   STATE-DIR/sandboxes/ID/upper   what its guest has written (docs/disks.md)
- *   STATE-DIR/sandboxes/ID/lower   the template's disk, by another name: it stays when the template goes
+ *   STATE-DIR/sandboxes/ID/upper      what its guest has written (docs/disks.md)
+ *   STATE-DIR/sandboxes/ID/lower      the template's disk, by another name: it stays when the template goes
+ *   STATE-DIR/sandboxes/ID/image      and its image, where that is in the same file system
+ *   STATE-DIR/sandboxes/ID/boot.json  what else a boot from these needs (sandbox_boot.h)
  *
- * Both are links to what its VM has open: nothing is copied. They are there before its row is written, and go
- * before that does; so what has no row is nobody's. The folder of sandboxes is there while there is one in
- * it.
+ * All but the last are links to what its VM has open: nothing is copied. They are there, and on the host's
+ * disk, before its row is; and they go before that does. So what has no row is nobody's, and is removed by
+ * the next daemon, whenever this one or the host ended: no removal is synced. The folder of sandboxes is
+ * there while there is one in it.
  */
 #ifndef HOST_CTL_SANDBOX_FILES_H
 #define HOST_CTL_SANDBOX_FILES_H
 
 #include "host-ctl/vm/vm.h"
 
+enum {
+	SANDBOX_FILES_FORMAT = 1, /* of boot.json */
+};
+#define SANDBOX_FILES_UPPER "upper"
+#define SANDBOX_FILES_LOWER "lower"
+#define SANDBOX_FILES_IMAGE "image"
+#define SANDBOX_FILES_BOOT "boot.json"
+#define SANDBOX_FILES_RESERVE_DEFAULT (UINT64_C(256) << 20)
+
 /* What was removed. */
 struct sandbox_files {
 	unsigned int count;
-	uint64_t bytes; /* of the host's disk that the upper took */
+	uint64_t bytes; /* of the host's disk that was only theirs */
 };
 
-/* Gives the disk of its VM its names. 0, or -1 with *error set, and no folder is left. */
+/* A name in the folder; empty: the folder itself. */
+void sandbox_files_path(
+	const char *state_directory, const char *id, const char *name, char *path, size_t size);
+
+/* The host's disk has more than `reserve` bytes left: 0; or -1 with *error exhausted, which names the folder
+ * and the mend. What cannot be asked is no limit. */
+int sandbox_files_check_room(const char *state_directory, uint64_t reserve, struct error *error);
+/* Gives the disk of its VM its names, in the page cache. 0, or -1 with *error set, and no folder is left:
+ * not_ready, its template was just replaced. */
 int sandbox_files_keep(const char *state_directory, const char *id, const struct vm *vm, struct error *error);
+/* Brings what `keep` has made to the disk. It takes a while: for a worker. 0, also when it is not there any
+ * more; or -1 with *error set. */
+int sandbox_files_sync(const char *state_directory, const char *id, struct error *error);
 bool sandbox_files_are_there(const char *state_directory, const char *id);
 /* Removes the folder with all that is in it, and looks for it: 0, also when there was none; or -errno: not
  * all of it could be removed. The room is the host's again when the VM is gone too. */
@@ -29,5 +52,8 @@ int sandbox_files_remove(const char *state_directory, const char *id, struct san
 /* Removes the folders of those that `keep` does not know. */
 void sandbox_files_sweep(
 	const char *state_directory, bool (*keep)(const void *context, const char *id), const void *context);
+/* Whose they are is not known any more: all of them get another name, of the folder of sandboxes, beside it.
+ */
+void sandbox_files_put_aside(const char *state_directory);
 
 #endif

@@ -1,19 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A sandbox is switched off and on again: stop and start. What it keeps is what the daemon knows of it; all
- * that its guest had, files included, is gone with its VM. A disk of that is kept in files while there is
- * one.
+ * A sandbox is switched off and on again: stop and start. Without a disk it keeps what the daemon knows of
+ * it, and all that its guest had, files included, is gone with its VM. On a disk its files are kept, whatever
+ * its VM ends by, until they are discarded; its start boots from them.
  */
 #include "common/io.h"
+#include "host-ctl/sandbox/sandbox_boot.h"
 #include "host-ctl/sandbox/sandbox_private.h"
+#include "host-ctl/sandbox/sandbox_record.h"
 #include "host-ctl/sandbox/sandboxes_private.h"
+
+#include <string.h>
+
+/* --- its files --- */
 
 int sandbox_keep_files(struct sandbox *sandbox)
 {
-	if (!vm_has_upper(sandbox->vm))
+	const struct sandboxes_config *config = &sandbox->all->config;
+
+	if (sandbox->has_files || !vm_has_upper(sandbox->vm))
 		return 0;
-	if (sandbox_files_keep(
-		    sandbox->all->config.state_directory, sandbox->id, sandbox->vm, &sandbox->error))
+	if (sandbox_files_check_room(config->state_directory, config->disk_reserve_bytes, &sandbox->error) ||
+		sandbox_files_keep(config->state_directory, sandbox->id, sandbox->vm, &sandbox->error))
 		return -1;
 	sandbox->has_files = true;
 	return 0;
@@ -31,15 +39,28 @@ void sandbox_remove_files(struct sandbox *sandbox)
 		sandbox->verified = false;
 }
 
-#include <string.h>
+void sandbox_discard_files(struct sandbox *sandbox)
+{
+	sandbox_remove_files(sandbox);
+	/* The receipt tells what a deletion has removed. */
+	sandbox->removed = (struct sandbox_files){0};
+}
 
-/* A guest that stands cannot shut down. */
+/* --- stop --- */
+
+/* A guest that stands cannot shut down. Without files it need not; else what it has not synced is to be on
+ * its disk. */
 static void switch_off(struct sandbox *sandbox)
 {
-	if (sandbox->stood) {
+	/* Its VM has them open, and needs no names. */
+	if (sandbox->discards)
+		sandbox_discard_files(sandbox);
+	if (sandbox->stood && !sandbox->has_files) {
 		vm_end(sandbox->vm, "its sandbox was stopped");
 		return;
 	}
+	if (sandbox->stood)
+		vm_ask_resume(sandbox->vm, &sandbox->request);
 	sandbox_set_clock(sandbox, SANDBOX_CLOCK_PATIENCE, SANDBOX_PATIENCE_MS);
 	vm_shut_down(sandbox->vm, SANDBOX_GRACE_MS);
 }
@@ -65,13 +86,45 @@ void sandbox_stop_recorded(struct sandbox *sandbox, const struct error *error)
 	sandbox_move(sandbox, sandbox->stood ? SANDBOX_PAUSED : SANDBOX_READY, NULL);
 }
 
+void sandbox_lose(struct sandbox *sandbox, const char *reason)
+{
+	sandbox->discards = false;
+	sandbox->lost = sandbox->has_files && sandbox_state_may_go(sandbox->state, SANDBOX_STOPPING);
+	sandbox_move(sandbox, sandbox->lost ? SANDBOX_STOPPING : SANDBOX_FAILED, reason);
+}
+
+/* --- start --- */
+
+/* As sandbox_claim, of a VM that boots from its files. */
+static int claim_boot(struct sandbox *sandbox, struct error *error)
+{
+	const struct sandboxes_config *config = &sandbox->all->config;
+	struct pool_source *source =
+		sandbox_boot_source(config->state_directory, sandbox->id, config->templates, error);
+	int status;
+
+	if (!source)
+		return -1;
+	sandbox->pool = templates_own_pool(config->templates);
+	sandbox->warm = false;
+	status = pool_claim_own(sandbox->pool, &sandbox->claim, source, error);
+	pool_source_drop(source);
+	if (status)
+		sandbox->pool = NULL;
+	return status;
+}
+
 int sandbox_start(struct sandbox *sandbox, struct error *error)
 {
-	struct vm *vm;
+	struct vm *vm = NULL;
 
-	if (sandbox_claim(sandbox, sandbox->spec.template, &vm, error))
+	if (sandbox->has_files ? claim_boot(sandbox, error)
+			       : sandbox_claim(sandbox, sandbox->spec.template, &vm, error))
 		return -1;
 	memcpy(sandbox->former_reason, sandbox->reason, sizeof sandbox->former_reason);
+	/* A VM that ended by itself may have been gone before that was noted. */
+	sandbox_record_forget(sandbox);
+	sandbox->discards = sandbox->lost = sandbox->failed_by_host = false;
 	sandbox_move(sandbox, SANDBOX_STARTING, NULL);
 	if (vm)
 		sandbox_own(sandbox, vm);

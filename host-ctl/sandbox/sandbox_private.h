@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Between sandbox.c, sandbox_clocks.c, sandbox_power.c and sandbox_return.c. */
+/* Between sandbox.c, sandbox_clocks.c, sandbox_delete.c, sandbox_power.c and sandbox_return.c. */
 #ifndef HOST_CTL_SANDBOX_PRIVATE_H
 #define HOST_CTL_SANDBOX_PRIVATE_H
 
@@ -22,13 +22,25 @@ void sandbox_time_is_up(struct sandbox *sandbox, enum sandbox_clock clock);
 /* From now on; 0 milliseconds: never. */
 void sandbox_set_clock(struct sandbox *sandbox, enum sandbox_clock clock, uint64_t milliseconds);
 
+/* --- sandbox_delete.c --- */
+
+/* To DELETING; GONE when nothing is left of its VM. Before that is told, the journal knows. */
+void sandbox_delete(struct sandbox *sandbox, const char *reason);
+/* Of one that is DELETING: the journal knows, or, with an error (else NULL), does not: its VM is not kept for
+ * that. */
+void sandbox_deletion_recorded(struct sandbox *sandbox, const struct error *error);
+/* No VM is left of one that was deleted. */
+void sandbox_settle_deleted(struct sandbox *sandbox);
+
 /* --- sandbox_power.c --- */
 
-/* Gives the disk of its VM, if that has one, names: what its guest writes is kept from now on. 0, or -1 with
- * sandbox->error set. */
+/* Gives the disk of its VM, if that has a new one, names: what its guest writes is kept from now on. 0, or -1
+ * with sandbox->error set: exhausted, the host's disk has no room, or as of sandbox_files_keep. */
 int sandbox_keep_files(struct sandbox *sandbox);
 /* Its VM is gone, and so are these; sandbox->removed tells which. */
 void sandbox_remove_files(struct sandbox *sandbox);
+/* Its VM has ended, by itself or by us: to FAILED or, with files, by STOPPING to STOPPED. */
+void sandbox_lose(struct sandbox *sandbox, const char *reason);
 
 /* READY, PAUSED or STARTING, with its VM, to STOPPING; STOPPED when nothing is left of that. Before the VM is
  * told, the journal knows. */

@@ -23,6 +23,7 @@ struct sandbox_writing {
 	struct journal_sandbox row;
 	struct sandboxes *all;
 	struct sandbox *waits; /* its `writing` is this; NULL: nobody */
+	bool syncs;	       /* its files first */
 };
 
 static struct sandbox_writing *writing_of(struct journal_job *job)
@@ -32,7 +33,12 @@ static struct sandbox_writing *writing_of(struct journal_job *job)
 
 static int put(struct journal *journal, struct journal_job *job, struct error *error)
 {
-	return journal_sandbox_put(journal, &writing_of(job)->row, error);
+	const struct sandbox_writing *writing = writing_of(job);
+
+	if (writing->syncs &&
+		sandbox_files_sync(writing->all->config.state_directory, writing->row.id, error))
+		return -EIO;
+	return journal_sandbox_put(journal, &writing->row, error);
 }
 
 static int take_out(struct journal *journal, struct journal_job *job, struct error *error)
@@ -189,6 +195,7 @@ int sandbox_record(struct sandbox *sandbox, struct error *error)
 	if (!writing)
 		return error_set(error, ERROR_INTERNAL, "out of memory for the sandbox");
 	sandbox_record_forget(sandbox);
+	writing->syncs = sandbox->has_files;
 	sandbox->recorded = true;
 	sandbox->writing = writing;
 	writing->waits = sandbox;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A sandbox's row in the journal: on the disk before its client is told of it, and as its state is. Without a
- * journal there are no sandboxes.
+ * A sandbox's row in the journal: on the disk before its client is told of it, and as its state is; its files
+ * are there before the row that it lives. Without a journal there are no sandboxes.
  *
  * What the journal could not take of a deletion, as on a full disk, is written when anything else is, and
  * SANDBOX_RECORD_AGAIN_MIN_MS later, then twice as long each time. A daemon that is killed before that leaves

@@ -13,12 +13,12 @@ static const struct {
 		TO(SANDBOX_READY) | TO(SANDBOX_DELETING) | TO(SANDBOX_GONE) | TO(SANDBOX_FAILED)},
 	[SANDBOX_READY] = {"ready",
 		TO(SANDBOX_PAUSING) | TO(SANDBOX_STOPPING) | TO(SANDBOX_DELETING) | TO(SANDBOX_FAILED)},
-	[SANDBOX_PAUSING] = {"pausing",
-		TO(SANDBOX_PAUSED) | TO(SANDBOX_READY) | TO(SANDBOX_DELETING) | TO(SANDBOX_FAILED)},
+	[SANDBOX_PAUSING] = {"pausing", TO(SANDBOX_PAUSED) | TO(SANDBOX_READY) | TO(SANDBOX_STOPPING) |
+						TO(SANDBOX_DELETING) | TO(SANDBOX_FAILED)},
 	[SANDBOX_PAUSED] = {"paused",
 		TO(SANDBOX_RESUMING) | TO(SANDBOX_STOPPING) | TO(SANDBOX_DELETING) | TO(SANDBOX_FAILED)},
-	[SANDBOX_RESUMING] = {"resuming",
-		TO(SANDBOX_READY) | TO(SANDBOX_PAUSED) | TO(SANDBOX_DELETING) | TO(SANDBOX_FAILED)},
+	[SANDBOX_RESUMING] = {"resuming", TO(SANDBOX_READY) | TO(SANDBOX_PAUSED) | TO(SANDBOX_STOPPING) |
+						  TO(SANDBOX_DELETING) | TO(SANDBOX_FAILED)},
 	[SANDBOX_STOPPING] = {"stopping",
 		TO(SANDBOX_STOPPED) | TO(SANDBOX_READY) | TO(SANDBOX_PAUSED) | TO(SANDBOX_DELETING)},
 	[SANDBOX_STOPPED] = {"stopped", TO(SANDBOX_STARTING) | TO(SANDBOX_DELETING)},
@@ -129,7 +129,7 @@ static const char *const verbs[SANDBOX_VERB_COUNT] = {
 static const char *mend_of(enum sandbox_state state, enum sandbox_verb verb)
 {
 	if (state == SANDBOX_STOPPED)
-		return ": start it first; the files it had are gone";
+		return ": start it first";
 	if (state == SANDBOX_FAILED)
 		return ": delete it, and create another";
 	if (verb == SANDBOX_START && (state == SANDBOX_PAUSED || state == SANDBOX_PAUSING))

@@ -10,6 +10,9 @@
  *   (no VM)      │           ▼
  *             STARTING ◀── STOPPED
  *
+ * One that has its files on a disk does not fail when its VM ends by itself: it goes by STOPPING to STOPPED,
+ * with the reason, and may be started.
+ *
  * A vmm that refuses to pause or resume leaves it where it was, and so does a journal that cannot note a
  * stop. A start that does not come about ends in STOPPED again, by STOPPING where there is a VM already; one
  * that is STOPPING, STOPPED or STARTING never fails. A deletion that the journal cannot note ends in FAILED,

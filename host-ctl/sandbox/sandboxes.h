@@ -23,6 +23,7 @@ struct sandboxes_config {
 	struct events *events;
 	uint64_t keep_ms;
 	const char *state_directory;	   /* where the files of those with a disk are */
+	uint64_t disk_reserve_bytes;	   /* of that disk, without which no new one gets files; 0: none */
 	struct journal_queue *journal;	   /* NULL: there is none... */
 	const struct error *journal_error; /* ...for this reason */
 };

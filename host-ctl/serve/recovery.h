@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What an earlier daemon left, at the start of the next: sandboxes whose VMs are still there are taken back,
- * with all that runs in them, and its commands are known again (command.h); the others have failed, and say
- * so. Whatever else is there, VMs of a pool among it, is removed by the sweeps, which recovery_keeps is given
- * to.
+ * with all that runs in them, and its commands are known again (command.h); the others have failed or, those
+ * that have their files on a disk, are stopped, and say so. Whatever else is there, VMs of a pool among it,
+ * is removed by the sweeps, which recovery_keeps is given to.
  *
  *   recovery_read ──▶ sweeps ──▶ the daemon's parts ──▶ recovery_apply ──▶ the loop
  */

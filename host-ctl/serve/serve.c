@@ -310,6 +310,7 @@ static struct sandboxes *make_sandboxes(struct serve *serve)
 		.events = &serve->api.events,
 		.keep_ms = serve->options.keep_ms,
 		.state_directory = serve->options.state_directory,
+		.disk_reserve_bytes = serve->options.disk_reserve_bytes,
 		.journal = serve->api.journal,
 		.journal_error = &serve->api.journal_error};
 
@@ -337,7 +338,9 @@ static int make_parts(struct serve *serve, struct error *error)
 	serve->api.sandboxes = make_sandboxes(serve);
 	if (!serve->api.sandboxes)
 		return -ENOMEM;
-	if (serve->api.journal)
+	if (serve->anew)
+		sandbox_files_put_aside(serve->options.state_directory);
+	else if (serve->api.journal)
 		recovery_sweep_files(serve->recovery, serve->options.state_directory);
 	recovery_apply(serve->recovery, serve->api.sandboxes, serve->api.templates, &serve->cgroups);
 	if (runtime_listen(&serve->runtime, serve->options.group, error))

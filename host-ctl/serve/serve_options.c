@@ -23,6 +23,7 @@ enum option {
 	OPTION_STARTS,
 	OPTION_QUEUE_MAX,
 	OPTION_RESERVE,
+	OPTION_DISK_RESERVE,
 	OPTION_MEM,
 	OPTION_CPUS,
 	OPTION_UID_BASE,
@@ -75,6 +76,10 @@ static const struct {
 	[OPTION_RESERVE] = {{.name = "reserve", .has_value = true}, "SIZE",
 		"memory of the host that refills leave free; a VM that a run waits for may take half of it, "
 		"then runs are refused as exhausted; 0 looks at no memory and no fds (default 128M)"},
+	[OPTION_DISK_RESERVE] = {{.name = "disk-reserve", .has_value = true}, "SIZE",
+		"room on the disk of the state folder that new sandboxes with a disk leave free: with less "
+		"they "
+		"are refused as exhausted; 0 looks at none (default 256M)"},
 	[OPTION_MEM] = {{.name = "mem", .has_value = true}, "SIZE",
 		"memory of each VM, 32M to 511G (default 128M)"},
 	[OPTION_CPUS] = {{.name = "cpus", .has_value = true}, "N",
@@ -278,6 +283,13 @@ static int set_reserve(struct serve_options *options, const char *value, char *e
 	return bad_number(OPTION_RESERVE, value, "a size of at most 511G", error);
 }
 
+static int set_disk_reserve(struct serve_options *options, const char *value, char *error)
+{
+	if (!parse_size(value, 0, SERVE_DISK_RESERVE_MAX, &options->disk_reserve_bytes))
+		return 0;
+	return bad_number(OPTION_DISK_RESERVE, value, "a size of at most 1048576G", error);
+}
+
 static int set_ready_fd(struct serve_options *options, const char *value, char *error)
 {
 	unsigned int fd;
@@ -308,6 +320,8 @@ static int set_value(struct serve_options *options, enum option option, const ch
 		return set_unsigned(option, value, 0, POOL_QUEUE_MAX, &options->queue_max, error);
 	case OPTION_RESERVE:
 		return set_reserve(options, value, error);
+	case OPTION_DISK_RESERVE:
+		return set_disk_reserve(options, value, error);
 	case OPTION_MEM:
 		return set_memory(options, value, error);
 	case OPTION_CPUS:
@@ -406,6 +420,7 @@ static void set_defaults(struct serve_options *options)
 		.client_timeout_ms = HTTP_LIMIT_MS,
 		.keep_ms = SERVE_KEEP_MS,
 		.reserve_bytes = ROOM_RESERVE_DEFAULT,
+		.disk_reserve_bytes = SANDBOX_FILES_RESERVE_DEFAULT,
 		.target = SERVE_POOL_DEFAULT,
 		.rehearsals = SERVE_REHEARSALS_DEFAULT,
 		.vms_max = SERVE_VMS_DEFAULT,

@@ -8,6 +8,11 @@
 
 enum { HELD_PATH_MAX = 32 };
 
+int64_t input_file_changed_ns(const struct stat *status)
+{
+	return (int64_t)status->st_mtim.tv_sec * 1000000000 + status->st_mtim.tv_nsec;
+}
+
 const char *input_file_fault(const struct stat *status, enum input_kind kind)
 {
 	switch (status->st_mode & S_IFMT) {

@@ -9,6 +9,7 @@
 #ifndef HOST_CTL_INPUT_FILE_H
 #define HOST_CTL_INPUT_FILE_H
 
+#include <stdint.h>
 #include <sys/stat.h>
 
 enum input_kind {
@@ -16,6 +17,8 @@ enum input_kind {
 	INPUT_IMAGE, /* or a block device */
 };
 
+/* When its content was changed last, by the host's clock. */
+int64_t input_file_changed_ns(const struct stat *status);
 /* NULL, or what it is that it may not be: "a named pipe", ... */
 const char *input_file_fault(const struct stat *status, enum input_kind kind);
 /*

@@ -338,6 +338,14 @@ int cgroup_tree_count(const struct cgroup_tree *tree, struct error *error)
 	return count;
 }
 
+static int write_memory(int group, uint64_t bytes)
+{
+	char text[32];
+
+	snprintf(text, sizeof text, "%llu", (unsigned long long)bytes);
+	return write_file(group, "memory.max", text);
+}
+
 static int set_limits(int group, const struct cgroup_limits *limits)
 {
 	char text[64];
@@ -352,8 +360,7 @@ static int set_limits(int group, const struct cgroup_limits *limits)
 	status = write_file(group, "pids.max", text);
 	if (status)
 		return status;
-	snprintf(text, sizeof text, "%llu", (unsigned long long)limits->memory_bytes);
-	status = write_file(group, "memory.max", text);
+	status = write_memory(group, limits->memory_bytes);
 	if (status)
 		return status;
 	status = write_file(group, "memory.oom.group", "1");
@@ -384,6 +391,26 @@ int cgroup_create(struct cgroup_tree *tree, const char *name, const struct cgrou
 int cgroup_set_limits(const struct cgroup_tree *tree, int group, const struct cgroup_limits *limits)
 {
 	return tree->limits ? set_limits(group, limits) : 0;
+}
+
+int cgroup_memory(const struct cgroup_tree *tree, int group, uint64_t *bytes)
+{
+	char text[CONTROL_FILE_MAX];
+	int status;
+
+	*bytes = 0;
+	if (!tree->limits)
+		return 0;
+	status = read_file(group, "memory.max", text, sizeof text);
+	/* "max" is no number. */
+	if (!status)
+		*bytes = strtoull(text, NULL, 10);
+	return status;
+}
+
+int cgroup_set_memory(const struct cgroup_tree *tree, int group, uint64_t bytes)
+{
+	return tree->limits ? write_memory(group, bytes) : 0;
 }
 
 int cgroup_set_weight(const struct cgroup_tree *tree, int group, unsigned int weight)

@@ -57,6 +57,10 @@ int cgroup_open(const struct cgroup_tree *tree, const char *name);
 int cgroup_create(struct cgroup_tree *tree, const char *name, const struct cgroup_limits *limits);
 /* Other limits for a child. 0 or -errno. */
 int cgroup_set_limits(const struct cgroup_tree *tree, int group, const struct cgroup_limits *limits);
+/* What memory it is limited to; 0: to none. 0 or -errno. */
+int cgroup_memory(const struct cgroup_tree *tree, int group, uint64_t *bytes);
+/* Another limit of memory alone. 0 or -errno. */
+int cgroup_set_memory(const struct cgroup_tree *tree, int group, uint64_t bytes);
 /* Its share of the CPUs against its siblings, when the host is busy: 1 to 10000. 0 or -errno. */
 int cgroup_set_weight(const struct cgroup_tree *tree, int group, unsigned int weight);
 /* SIGKILL to all in it. 0 or -errno. */

@@ -235,7 +235,7 @@ static void add_console(struct vm *vm)
 	cause_add_console(vm->cause, sizeof vm->cause, folder ? path : NULL);
 }
 
-enum { NAMES_MAX = 9 };
+enum { NAMES_MAX = 10 };
 
 /* As launch() in vm_start.c numbers them. How many there are. */
 static unsigned int name_files(const struct vm *vm, const char *names[NAMES_MAX])
@@ -255,8 +255,10 @@ static unsigned int name_files(const struct vm *vm, const char *names[NAMES_MAX]
 		names[count++] = "(serial log)";
 	if (vm_source_has_disk(source)) {
 		names[count++] = source->disk.name;
-		names[count++] = "(upper file of the disk)";
+		names[count++] = source->upper.path ? source->upper.name : "(upper file of the disk)";
 	}
+	if (source->pages.path)
+		names[count++] = source->pages.name;
 	return count;
 }
 
@@ -363,6 +365,11 @@ bool vm_source_is_clone(const struct vm_source *source)
 bool vm_source_has_disk(const struct vm_source *source)
 {
 	return source->disk.path != NULL;
+}
+
+bool vm_source_is_cow(const struct vm_source *source)
+{
+	return vm_source_has_disk(source) && (vm_source_is_clone(source) || source->upper.path);
 }
 
 bool vm_has_working_set(const struct vm *vm)

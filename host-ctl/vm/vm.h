@@ -123,14 +123,23 @@ struct vm_file {
 struct vm_source {
 	struct vm_file kernel, initrd, image, state, memory;
 	struct vm_file working_set; /* of a clone; may be none */
-	/* The guest's files are on it; may be none. A boot writes to it; of a clone it is the lower of one,
-	 * whose upper is the VM's own. */
+	/* The guest's files are on it; may be none. A boot writes to it, unless it has an upper; of a clone
+	 * it is the lower of one, whose upper is the VM's own. */
 	struct vm_file disk;
+	/* Of the disk, may be none: an upper that is there already and has no other VM. A clone gets it in
+	 * place of a new one. */
+	struct vm_file upper;
+	/* Of a clone, may be none: what lies upon its memory, as vm_ask_save wrote it with private_only. */
+	struct vm_file pages;
+	/* With pages: the checksum of memory, which is sealed, in VMM_RESTORE_SUM_DIGITS digits; then it is
+	 * not read for that. NULL: it is. */
+	const char *memory_sum;
 	const char *size; /* of a boot's memory, as the vmm takes it: "128M" */
 	uint64_t memory_bytes, disk_bytes;
 	unsigned int cpus;
 	uint32_t cid;		 /* 0: one of its own */
 	unsigned int rehearsals; /* sample commands before a VM counts as warm */
+	bool same_machine;	 /* of a clone: it goes on as the machine that it was, by name and id */
 };
 
 /* What a VM that is to become a template does before it is saved. Outlives the VM. */
@@ -173,6 +182,13 @@ struct vm_session_events {
 struct vm_request {
 	/* status: 0 or -errno; fd: a stream's end that does not block and becomes the callee's, or -1. */
 	void (*replied)(struct vm_request *request, int status, int fd);
+};
+
+/* What a guest that stands has, written into files (vm_ask_save). */
+struct vm_save {
+	struct vm_request request;	    /* replied is called with fd -1, and then there is */
+	uint64_t state_bytes, memory_bytes; /* of status 0: what was written, without holes */
+	char words[VMM_MESSAGE_TEXT + 1];   /* of another: the vmm's, printable; may be empty */
 };
 
 /* The owner of an OWNED VM. Called from the loop. */
@@ -224,6 +240,10 @@ struct vm {
 	struct vm_asked asked[VM_ASKED_MAX];
 	struct vm_request shutdown; /* the stream for it, of vm_shut_down... */
 	uint32_t grace_ms;	    /* ...and its order */
+
+	uint64_t memory_bytes; /* of the guest; 0: of one that was taken back, not told yet */
+	/* While it saves: what its bounds were before. */
+	uint64_t former_group_bytes, former_file_bytes;
 
 	int pidfd, control, agent, session, errors, group, group_events;
 	int upper; /* of a clone's disk, a file without a name, by O_PATH: the lock on it is the vmm's alone
@@ -311,6 +331,18 @@ bool vm_is_identified(const struct vm *vm);
 int vm_ask_stream(struct vm *vm, struct vm_request *request);
 int vm_ask_pause(struct vm *vm, struct vm_request *request);
 int vm_ask_resume(struct vm *vm, struct vm_request *request);
+/*
+ * Its guest stands: its state and memory are written into two empty files (fds, the caller's, open for
+ * writing, which may be closed after the call); with private_only of memory what differs from the memory that
+ * it was made of. Nothing is synced, and the guest stands on, so that it may be asked again. Meanwhile the
+ * vmm answers nothing else, and its bounds (cgroup, RLIMIT_FSIZE) have room for these files; they end in its
+ * cgroup's page cache. As vm_ask_stream; also -EPERM: without CAP_SYS_RESOURCE no vmm is let write so much;
+ * -EINVAL: how much memory the guest has is not known (vm_know_memory). Replied with -EBUSY: it does not
+ * stand; -ENODATA: it was booted, and so all of its memory differs; -ENOSPC and others, with words.
+ */
+int vm_ask_save(struct vm *vm, int state, int memory, bool private_only, struct vm_save *save);
+/* Of one that was taken back. */
+void vm_know_memory(struct vm *vm, uint64_t bytes);
 /* Has its guest end as a machine does that is switched off: TERM to all processes, after the grace KILL, then
  * the power. The guest need not obey: whoever asks sets a time, and then calls vm_end. A guest that cannot be
  * told is ended at once. A VM that is ending already is left to that. */
@@ -324,9 +356,10 @@ int vm_limit(struct vm *vm, uint64_t *memory_bytes, unsigned int *cpu_hundredths
 
 /* It has a disk of its own, that is not lost with it if it is given a name in time. */
 bool vm_has_upper(const struct vm *vm);
-/* Gives the upper and the lower of that disk names in a folder of the same file system. 0 or -errno: -EXDEV:
- * the folder is in another, or the template is; -EEXIST. */
-int vm_link_disk(const struct vm *vm, int folder, const char *upper, const char *lower);
+/* Gives the upper and the lower of that disk, and its image if it can be, names in a folder of the same file
+ * system. 0 or -errno: -EXDEV: the folder is in another, or the template is; -ENOENT: the template's file is
+ * removed; -EEXIST. */
+int vm_link_disk(const struct vm *vm, int folder, const char *upper, const char *lower, const char *image);
 
 /* After `gone`: neither its cgroup nor its control socket is there. */
 bool vm_left_nothing(const struct vm_config *config, const char *id);

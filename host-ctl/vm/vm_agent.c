@@ -259,10 +259,11 @@ static int send_identity(struct vm *vm)
 {
 	struct agent_identity identity = {.realtime_ns = clock_read(CLOCK_REALTIME)};
 
-	/* One that was found stays the machine that it is. */
+	/* Without an id it stays the machine that it is, whatever name comes with it. */
 	if (getrandom(identity.entropy, sizeof identity.entropy, 0) != sizeof identity.entropy ||
-		(!vm->found && getrandom(identity.machine_id, sizeof identity.machine_id, 0) !=
-				       sizeof identity.machine_id))
+		(!vm->found && !vm->source->same_machine &&
+			getrandom(identity.machine_id, sizeof identity.machine_id, 0) !=
+				sizeof identity.machine_id))
 		return -EIO;
 	snprintf(identity.hostname, sizeof identity.hostname, "%s", vm->id);
 	return vm_tell_agent(vm, AGENT_IDENTITY, &identity, sizeof identity);

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The disk of a VM, on which its guest's files are: a raw one that a build writes to, or a clone's, whose
- * lower is the template's and whose upper (docs/disks.md) is a new file.
+ * lower is the template's and whose upper (docs/disks.md) is a new file, or one that its source names.
  *
  * Invariant: the daemon keeps no copy of the descriptor that the vmm has of an upper, for the lock on it
  * would last as long as that.
  */
 #include "common/io.h"
+#include "common/log.h"
 #include "host-ctl/vm/vm_private.h"
 
 #include <errno.h>
@@ -32,6 +33,25 @@ static int hold(int fd)
 	snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
 	held = open(path, O_PATH | O_CLOEXEC);
 	return held < 0 ? -errno : held;
+}
+
+static int open_known_upper(struct vm *vm, int *upper, struct error *error)
+{
+	const struct vm_file *file = &vm->source->upper;
+	int status = 0;
+
+	*upper = open(file->path, O_RDWR | O_CLOEXEC);
+	if (*upper < 0)
+		status = -errno;
+	if (!status) {
+		fd_close(&vm->upper);
+		vm->upper = hold(*upper);
+		status = vm->upper < 0 ? vm->upper : 0;
+	}
+	if (status)
+		error_set(error, ERROR_INTERNAL, "cannot open the disk %.400s: %s", file->name,
+			strerror(-status));
+	return status;
 }
 
 /* Without a name: nothing of it is left when nobody has it open. */
@@ -63,14 +83,16 @@ static int open_upper(struct vm *vm, int *upper, struct error *error)
 int vm_open_disk(struct vm *vm, int *disk, int *upper, struct error *error)
 {
 	const struct vm_source *source = vm->source;
-	bool clone = vm_source_is_clone(source);
+	bool cow = vm_source_is_cow(source);
 	int status;
 
 	if (!vm_source_has_disk(source))
 		return 0;
-	*disk = open(source->disk.path, (clone ? O_RDONLY : O_RDWR) | O_CLOEXEC);
+	*disk = open(source->disk.path, (cow ? O_RDONLY : O_RDWR) | O_CLOEXEC);
+	if (*disk >= 0 && source->upper.path)
+		return open_known_upper(vm, upper, error);
 	if (*disk >= 0)
-		return clone ? open_upper(vm, upper, error) : 0;
+		return cow ? open_upper(vm, upper, error) : 0;
 	status = -errno;
 	error_set(error, ERROR_INTERNAL, "cannot open the disk %.400s: %s", source->disk.name,
 		strerror(-status));
@@ -82,14 +104,24 @@ bool vm_has_upper(const struct vm *vm)
 	return vm->upper >= 0;
 }
 
-int vm_link_disk(const struct vm *vm, int folder, const char *upper, const char *lower)
+static int link_to(const char *path, int folder, const char *name)
+{
+	return linkat(AT_FDCWD, path, folder, name, AT_SYMLINK_FOLLOW) < 0 ? -errno : 0;
+}
+
+int vm_link_disk(const struct vm *vm, int folder, const char *upper, const char *lower, const char *image)
 {
 	char path[FD_PATH];
+	int status;
 
 	snprintf(path, sizeof path, "/proc/self/fd/%d", vm->upper);
-	if (linkat(AT_FDCWD, path, folder, upper, AT_SYMLINK_FOLLOW) < 0)
-		return -errno;
-	return linkat(AT_FDCWD, vm->source->disk.path, folder, lower, AT_SYMLINK_FOLLOW) < 0 ? -errno : 0;
+	status = link_to(path, folder, upper);
+	if (!status)
+		status = link_to(vm->source->disk.path, folder, lower);
+	/* An image elsewhere has only its own name. */
+	if (!status && link_to(vm->source->image.path, folder, image))
+		log_debug("%s: its image %s gets no other name", vm->id, vm->source->image.name);
+	return status;
 }
 
 uint64_t vm_file_bytes_max(const struct vm *vm)

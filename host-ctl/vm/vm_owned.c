@@ -38,9 +38,9 @@ static struct vm_asked *find(struct vm *vm, uint32_t sequence)
 	return NULL;
 }
 
-static int ask(struct vm *vm, enum vmm_message_type type, uint64_t argument, struct vm_request *request)
+int vm_ask(
+	struct vm *vm, struct vmm_message *message, const int *fds, size_t count, struct vm_request *request)
 {
-	struct vmm_message message = {.type = type, .arg0 = argument};
 	struct vm_asked *asked = find(vm, 0);
 
 	if (vm->state != VM_OWNED || vm->control < 0)
@@ -50,13 +50,20 @@ static int ask(struct vm *vm, enum vmm_message_type type, uint64_t argument, str
 	/* 0 marks a free place. */
 	if (!++vm->sequence)
 		++vm->sequence;
-	message.sequence = vm->sequence;
-	if (io_send_fds(vm->control, &message, sizeof message, NULL, 0) < 0) {
+	message->sequence = vm->sequence;
+	if (io_send_fds(vm->control, message, sizeof *message, fds, count) < 0) {
 		vm_lose(vm, "the vmm takes no request");
 		return -ENOTCONN;
 	}
-	*asked = (struct vm_asked){.type = type, .sequence = message.sequence, .request = request};
+	*asked = (struct vm_asked){.type = message->type, .sequence = message->sequence, .request = request};
 	return 0;
+}
+
+static int ask(struct vm *vm, enum vmm_message_type type, uint64_t argument, struct vm_request *request)
+{
+	struct vmm_message message = {.type = type, .arg0 = argument};
+
+	return vm_ask(vm, &message, NULL, 0, request);
 }
 
 int vm_ask_stream(struct vm *vm, struct vm_request *request)
@@ -137,6 +144,8 @@ void vm_owned_replied(struct vm *vm, const struct vmm_message *message, int fd)
 	}
 	request = asked->request;
 	*asked = (struct vm_asked){.sequence = 0};
+	if (message->type == (VMM_SAVE | VMM_REPLY))
+		vm_save_replied(vm, message, request);
 	if (request)
 		request->replied(request, message->status, fd);
 	else

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Between vm.c (life and death), vm_start.c (birth), vm_agent.c and vm_commands.c (the way to a warm VM),
- * vm_build.c (the way to a template), and vm_owned.c (what an owner asks); vm_disk.c: its disk. */
+ * vm_build.c (the way to a template), vm_owned.c (what an owner asks) and vm_save.c (that it saves);
+ * vm_disk.c: its disk. */
 #ifndef HOST_CTL_VM_PRIVATE_H
 #define HOST_CTL_VM_PRIVATE_H
 
@@ -42,8 +43,13 @@ void vm_build_replied(struct vm *vm, const struct vmm_message *message);
 
 /* The vmm replied to what the owner of an OWNED VM asked. fd: -1, or taken over. */
 void vm_owned_replied(struct vm *vm, const struct vmm_message *message, int fd);
-/* Opens what the vmm is given of the source's disk, the caller's: the file, and of a clone a new upper, which
- * vm->upper holds too. Without a disk neither. 0, or -errno with *error set. */
+/* Asks for it: type and arg0 of the message are the caller's. Returns as vm_ask_stream. */
+int vm_ask(
+	struct vm *vm, struct vmm_message *message, const int *fds, size_t count, struct vm_request *request);
+/* Of a VMM_SAVE; request NULL: forgotten. */
+void vm_save_replied(struct vm *vm, const struct vmm_message *message, struct vm_request *request);
+/* Opens what the vmm is given of the source's disk, the caller's: the file, and its upper or, of a clone
+ * without one, a new one, which vm->upper holds too. Without a disk neither. 0, or -errno with *error set. */
 int vm_open_disk(struct vm *vm, int *disk, int *upper, struct error *error);
 /* How long a file its vmm may write: RLIMIT_FSIZE. */
 uint64_t vm_file_bytes_max(const struct vm *vm);
@@ -56,6 +62,8 @@ struct cgroup_limits vm_limits_of(const struct vm_source *source);
 
 bool vm_source_is_clone(const struct vm_source *source);
 bool vm_source_has_disk(const struct vm_source *source);
+/* Its disk is only read, and what is written goes to an upper. */
+bool vm_source_is_cow(const struct vm_source *source);
 /* Its vmm is given a working set. */
 bool vm_has_working_set(const struct vm *vm);
 void vm_socket_path(const struct vm *vm, char path[VM_SOCKET_MAX]);

@@ -21,16 +21,16 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { LISTEN_BACKLOG = 4, PARCEL_STANDBY = 2, PARCEL_ALWAYS = 5, PARCEL_MAX = 9 };
+enum { LISTEN_BACKLOG = 4, PARCEL_STANDBY = 2, PARCEL_ALWAYS = 5, PARCEL_MAX = 10 };
 
 /* What one start opens, only until the child has it. */
 struct parcel {
-	int listener, kvm, first, second, image, working_set, serial, disk,
-		upper; /* as they are numbered in the child */
+	int listener, kvm, first, second, image, working_set, serial, disk, upper,
+		pages; /* as they are numbered in the child */
 	int errors;
 };
 
-static const struct parcel empty_parcel = {-1, -1, -1, -1, -1, -1, -1, -1, -1, -1};
+static const struct parcel empty_parcel = {-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1};
 
 static int open_path(const char *path, int flags, const char *what, int *fd, struct error *error)
 {
@@ -80,6 +80,8 @@ static int open_files(struct vm *vm, struct parcel *parcel, struct error *error)
 	if (!status && vm_has_working_set(vm))
 		status = open_path(
 			source->working_set.path, O_RDONLY, "working set", &parcel->working_set, error);
+	if (!status && source->pages.path)
+		status = open_path(source->pages.path, O_RDONLY, "private pages", &parcel->pages, error);
 	if (!status && config->serial_directory) {
 		snprintf(path, sizeof path, "%s/%s.log", config->serial_directory, vm->id);
 		status = open_path(path, O_WRONLY | O_CREAT | O_TRUNC, "serial log", &parcel->serial, error);
@@ -184,15 +186,13 @@ static const char *const first_arguments[] = {"--control", "fd:3", "--kvm", "fd:
 static const char *const standby_arguments[] = {"--standby", NULL};
 static const char *const image_arguments[] = {"--disk", "fd:7,ro", NULL};
 static const char *const boot_arguments[] = {"--kernel", "fd:5", "--initrd", "fd:6", NULL};
-static const char *const clone_arguments[] = {"--restore", "fd:5,memory=fd:6", NULL};
-static const char *const prefaulted_arguments[] = {"--restore", "fd:5,memory=fd:6,working-set=fd:8", NULL};
 
 enum { ARGUMENTS_MAX = 32 };
 
 struct arguments {
 	const char *list[ARGUMENTS_MAX];
 	unsigned int count;
-	char cid[16], cpus[16], disk[32];
+	char cid[16], cpus[16], disk[32], restore[64];
 };
 
 static void add_list(struct arguments *arguments, const char *const *list)
@@ -212,13 +212,30 @@ static void add_disk(struct arguments *arguments, const struct vm *vm, bool seri
 {
 	const int number = LAUNCH_FD_FIRST + PARCEL_ALWAYS + vm_has_working_set(vm) + serial;
 
-	if (vm_source_is_clone(vm->source))
+	if (vm_source_is_cow(vm->source))
 		snprintf(arguments->disk, sizeof arguments->disk, "fd:%d,cow=fd:%d", number, number + 1);
 	else
 		snprintf(arguments->disk, sizeof arguments->disk, "fd:%d", number);
 	add_pair(arguments, "--disk", arguments->disk);
 	if (!vm_source_is_clone(vm->source))
 		add_pair(arguments, "--cmdline", "tinderbox.upper=/dev/vdb");
+}
+
+/* What a clone is made of; its private pages are behind all other files. */
+static void add_restore(struct arguments *arguments, const struct vm *vm, bool serial)
+{
+	const int number = LAUNCH_FD_FIRST + PARCEL_ALWAYS + vm_has_working_set(vm) + serial +
+			   (vm_source_has_disk(vm->source) ? 2 : 0);
+	size_t length =
+		(size_t)snprintf(arguments->restore, sizeof arguments->restore, "%s", "fd:5,memory=fd:6");
+
+	if (vm->source->pages.path)
+		length += (size_t)snprintf(arguments->restore + length, sizeof arguments->restore - length,
+			",pages=fd:%d", number);
+	if (vm_has_working_set(vm))
+		snprintf(arguments->restore + length, sizeof arguments->restore - length, "%s",
+			",working-set=fd:8");
+	add_pair(arguments, "--restore", arguments->restore);
 }
 
 static void make_arguments(const struct vm *vm, bool serial, struct arguments *arguments)
@@ -241,7 +258,7 @@ static void make_arguments(const struct vm *vm, bool serial, struct arguments *a
 		add_pair(arguments, "--serial", vm_has_working_set(vm) ? "fd:9" : "fd:8");
 	if (vm_source_is_clone(source)) {
 		/* Memory and processors are as they were. */
-		add_list(arguments, vm_has_working_set(vm) ? prefaulted_arguments : clone_arguments);
+		add_restore(arguments, vm, serial);
 		return;
 	}
 	add_list(arguments, boot_arguments);
@@ -265,6 +282,8 @@ static int launch(struct vm *vm, const struct parcel *parcel, unsigned int user)
 		fds[count++] = parcel->disk;
 	if (parcel->upper >= 0)
 		fds[count++] = parcel->upper;
+	if (parcel->pages >= 0)
+		fds[count++] = parcel->pages;
 	make_arguments(vm, parcel->serial >= 0, &arguments);
 	request = (struct launch){
 		.path = config->vmm,
@@ -292,6 +311,7 @@ static void close_parcel(struct parcel *parcel)
 	fd_close(&parcel->serial);
 	fd_close(&parcel->disk);
 	fd_close(&parcel->upper);
+	fd_close(&parcel->pages);
 	fd_close(&parcel->errors);
 }
 
@@ -363,6 +383,7 @@ static void set_order(
 	struct vm *vm, const struct vm_order *order, const struct vm_events *events, void *context)
 {
 	vm->source = order->source;
+	vm->memory_bytes = order->source->memory_bytes;
 	vm->build = order->build;
 	vm->slot = order->slot;
 	vm->events = events;
@@ -515,6 +536,13 @@ static int send_order(struct vm *vm, const struct vm_source *source, const struc
 	if (parcel->working_set >= 0) {
 		message.arg1 = VMM_RESTORE_WORKING_SET;
 		fds[count++] = parcel->working_set;
+	}
+	if (parcel->pages >= 0) {
+		message.arg1 |= VMM_RESTORE_PAGES;
+		fds[count++] = parcel->pages;
+		if (source->memory_sum)
+			snprintf(message.text, sizeof message.text, "%.*s", VMM_RESTORE_SUM_DIGITS,
+				source->memory_sum);
 	}
 	fds[count++] = parcel->image;
 	if (parcel->upper >= 0) {

@@ -41,14 +41,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { LIFE_SECONDS = 120, STRAYS = 5000, CHILDREN = 8, CHILD_MS = 200, PAGE_BYTES = 4096 };
+enum { LIFE_SECONDS = 120, STRAYS = 5000, CHILDREN = 8, CHILD_MS = 200 };
 
 bool fake_told(const struct fake *fake, const char *word)
 {
@@ -318,46 +317,6 @@ static void wait_for_connect(struct fake *fake, bool later)
 
 /* --- life --- */
 
-/* As a vmm does: the upper is this one's alone, empty, and can be as large as the lower and what describes
- * it. */
-static void use_upper(int lower, int upper)
-{
-	off_t bytes = lseek(lower, 0, SEEK_END);
-
-	if (bytes <= 0 || (fcntl(lower, F_GETFL) & O_ACCMODE) != O_RDONLY)
-		fake_fail("the disk's lower file");
-	if (flock(upper, LOCK_EX | LOCK_NB) || lseek(upper, 0, SEEK_END) != 0)
-		fake_fail("the disk's upper file");
-	if (pwrite(upper, "TNDX-COW", 8, 0) != 8 || pwrite(upper, "x", 1, bytes + PAGE_BYTES) != 1)
-		fake_fail("writing to the disk");
-}
-
-/* What a boot writes on a raw disk, as its guest does. */
-static void use_disk(int disk)
-{
-	if (flock(disk, LOCK_EX | LOCK_NB) || pwrite(disk, "built", 5, 0) != 5)
-		fake_fail("writing to the disk");
-}
-
-/* The second --disk: fd:N of a boot, fd:N,cow=fd:M of a clone. */
-static void take_disk(int argc, char **argv)
-{
-	unsigned int found = 0;
-
-	for (int i = 1; i + 1 < argc; i++) {
-		const char *cow = strstr(argv[i + 1], ",cow=fd:");
-		int number;
-
-		if (strcmp(argv[i], "--disk") != 0 || ++found != 2)
-			continue;
-		number = atoi(argv[i + 1] + 3);
-		if (cow)
-			use_upper(number, atoi(cow + strlen(",cow=fd:")));
-		else
-			use_disk(number);
-	}
-}
-
 /* Says that it waits, and is told what to restore: the state, and what a clone has. */
 static int stand_by(struct fake *fake)
 {
@@ -373,7 +332,7 @@ static int stand_by(struct fake *fake)
 		count != files + (order.arg3 ? 2 : 0))
 		fake_fail("another order");
 	if (order.arg3)
-		use_upper(fds[files], fds[files + 1]);
+		fake_use_upper(fds[files], fds[files + 1]);
 	order.type |= VMM_REPLY;
 	order.arg0 = order.arg1 = order.arg2 = order.arg3 = 0;
 	say(fake, order, -1);
@@ -405,18 +364,10 @@ static bool has_option(int argc, char **argv, const char *name)
 	return false;
 }
 
-static const char *option_value(int argc, char **argv, const char *name)
-{
-	for (int i = 1; i + 1 < argc; i++)
-		if (!strcmp(argv[i], name))
-			return argv[i + 1];
-	return NULL;
-}
-
 /* The state's of --restore fd:N,memory=fd:M, or -1. */
 static int restored_fd(int argc, char **argv)
 {
-	const char *value = option_value(argc, argv, "--restore");
+	const char *value = fake_option_value(argc, argv, "--restore");
 
 	return value ? atoi(value + 3) : -1;
 }
@@ -593,16 +544,16 @@ int main(int argc, char **argv)
 		fake_fail("accept");
 	if (has_option(argc, argv, "--standby"))
 		fake.kernel = stand_by(&fake);
-	take_disk(argc, argv);
+	fake_take_disk(argc, argv);
 	fake.restored = fake.kernel >= 0;
 	if (!fake.restored) {
 		fake.kernel = option_fd(argc, argv, "--kernel");
-		parse_size(option_value(argc, argv, "--mem"), 0, UINT64_MAX, &fake.memory);
+		parse_size(fake_option_value(argc, argv, "--mem"), 0, UINT64_MAX, &fake.memory);
 	}
 	if (io_pread_full(fake.kernel, fake.script, sizeof fake.script - 1, 0) < 0)
 		fake_fail("script");
 	if (fake.restored && fake_told(&fake, "touch") && !has_option(argc, argv, "--standby"))
-		touch_memory(option_value(argc, argv, "--restore"));
+		touch_memory(fake_option_value(argc, argv, "--restore"));
 	if (fake_told(&fake, "calls"))
 		try_calls();
 	if (fake_told(&fake, "serial-flood"))

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Between fake_vmm.c, which plays vmm and agent, fake_session.c, which plays a run's command,
- * fake_held.c, which keeps sessions for who attaches to them, and fake_changes.c, which tells of files. */
+/* Between fake_vmm.c, which plays vmm and agent, fake_session.c, which plays a run's command, and
+ * fake_held.c, which keeps sessions for who attaches to them. */
 #ifndef TESTS_FAKE_VMM_FAKE_VMM_H
 #define TESTS_FAKE_VMM_FAKE_VMM_H
 
@@ -44,6 +44,17 @@ void fake_serve_session(struct fake *fake);
 void fake_await_request(struct fake *fake);
 /* Takes CHANGES on the session's stream, tells them, and closes it. */
 void fake_tell_changes(struct fake *fake);
+
+/* --- its second disk --- */
+
+/* The argument after a name; NULL: there is none. */
+const char *fake_option_value(int argc, char **argv, const char *name);
+/* As a vmm does: the upper is this one's alone, empty, and can be as large as the lower and what describes
+ * it. */
+void fake_use_upper(int lower, int upper);
+/* The second --disk: fd:N of a boot that is built, fd:N,cow=fd:M of a clone, or of a boot from what a VM
+ * left. */
+void fake_take_disk(int argc, char **argv);
 
 /* --- what is kept of a session --- */
 

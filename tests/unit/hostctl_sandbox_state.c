@@ -32,7 +32,7 @@ static void expect_refusal(
 	char message[256];
 
 	if (state == SANDBOX_STOPPED)
-		mend = ": start it first; the files it had are gone";
+		mend = ": start it first";
 	if (state == SANDBOX_FAILED) {
 		mend = ": delete it, and create another";
 		reason = " (why it is so)";
@@ -77,9 +77,9 @@ static void test_transitions(void **state)
 	static const char *const allowed[SANDBOX_STATE_COUNT] = {
 		[SANDBOX_CREATING] = "ready deleting gone failed",
 		[SANDBOX_READY] = "pausing stopping deleting failed",
-		[SANDBOX_PAUSING] = "paused ready deleting failed",
+		[SANDBOX_PAUSING] = "paused ready stopping deleting failed",
 		[SANDBOX_PAUSED] = "resuming stopping deleting failed",
-		[SANDBOX_RESUMING] = "ready paused deleting failed",
+		[SANDBOX_RESUMING] = "ready paused stopping deleting failed",
 		[SANDBOX_STOPPING] = "stopped ready paused deleting",
 		[SANDBOX_STOPPED] = "starting deleting",
 		[SANDBOX_STARTING] = "ready stopping stopped deleting",

@@ -74,9 +74,7 @@ static void test_stop_and_start(void **state)
 	/* Nothing is lost by it any more. */
 	ask_sandbox(&daemon, id, "stop", "stopped");
 	snprintf(message, sizeof message,
-		"sandbox %s is stopped, and cannot be given commands: start it first; the files it had are "
-		"gone",
-		id);
+		"sandbox %s is stopped, and cannot be given commands: start it first", id);
 	expect_refusal_of(&daemon, "POST", id, "/run", "{\"argv\":[\"x\"]}", 409, "conflict", message);
 	expect_refusal_of(&daemon, "POST", id, "/commands", "{\"argv\":[\"x\"]}", 409, "conflict", message);
 	for (int i = 0; i < 3; i++) {

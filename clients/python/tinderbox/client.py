@@ -225,12 +225,12 @@ class Sandbox:
         return cast(SandboxInfo, self._transport.call("POST", f"{self._path}/resume"))
 
     def stop(self, *, discard_files: bool = False) -> SandboxInfo:
-        """Switches it off: what is in its memory is lost, its files too. So Conflict, unless that is agreed to."""
+        """Switches it off. Without a disk its files are lost: so Conflict, unless that is agreed to."""
         body = {"discard_files": discard_files}
         return cast(SandboxInfo, self._transport.call("POST", f"{self._path}/stop", body))
 
     def start(self) -> SandboxInfo:
-        """One that was stopped, in a new VM."""
+        """One that was stopped, in a new VM: with its files, if these are on a disk."""
         return cast(SandboxInfo, self._transport.call("POST", f"{self._path}/start"))
 
     def delete(self) -> Receipt:

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the fake vmm does with a second disk. */
+#include "tests/fake-vmm/fake_vmm.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+enum { PAGE_BYTES = 4096 };
+
+const char *fake_option_value(int argc, char **argv, const char *name)
+{
+	for (int i = 1; i + 1 < argc; i++)
+		if (!strcmp(argv[i], name))
+			return argv[i + 1];
+	return NULL;
+}
+
+void fake_use_upper(int lower, int upper)
+{
+	off_t bytes = lseek(lower, 0, SEEK_END);
+
+	if (bytes <= 0 || (fcntl(lower, F_GETFL) & O_ACCMODE) != O_RDONLY)
+		fake_fail("the disk's lower file");
+	if (flock(upper, LOCK_EX | LOCK_NB) || lseek(upper, 0, SEEK_END) != 0)
+		fake_fail("the disk's upper file");
+	if (pwrite(upper, "TNDX-COW", 8, 0) != 8 || pwrite(upper, "x", 1, bytes + PAGE_BYTES) != 1)
+		fake_fail("writing to the disk");
+}
+
+/* One that another VM has left: counts behind its beginning how often it was booted from. */
+static void boot_upper(int argc, char **argv, int upper)
+{
+	static const char cmdline[] = "tinderbox.upper=/dev/vdb";
+	const char *given = fake_option_value(argc, argv, "--cmdline");
+	char start[9];
+
+	if (!given || strcmp(given, cmdline) != 0 || flock(upper, LOCK_EX | LOCK_NB))
+		fake_fail("booting from an upper");
+	if (pread(upper, start, sizeof start, 0) != sizeof start || memcmp(start, "TNDX-COW", 8) != 0)
+		fake_fail("the upper of an earlier VM");
+	start[8]++;
+	if (pwrite(upper, start, sizeof start, 0) != sizeof start)
+		fake_fail("writing to the disk");
+}
+
+/* What a boot writes on a raw disk, as its guest does. */
+static void use_disk(int disk)
+{
+	if (flock(disk, LOCK_EX | LOCK_NB) || pwrite(disk, "built", 5, 0) != 5)
+		fake_fail("writing to the disk");
+}
+
+void fake_take_disk(int argc, char **argv)
+{
+	unsigned int found = 0;
+
+	for (int i = 1; i + 1 < argc; i++) {
+		const char *cow = strstr(argv[i + 1], ",cow=fd:");
+		int number;
+
+		if (strcmp(argv[i], "--disk") != 0 || ++found != 2)
+			continue;
+		number = atoi(argv[i + 1] + 3);
+		if (cow && fake_option_value(argc, argv, "--kernel"))
+			boot_upper(argc, argv, atoi(cow + strlen(",cow=fd:")));
+		else if (cow)
+			fake_use_upper(number, atoi(cow + strlen(",cow=fd:")));
+		else
+			use_disk(number);
+	}
+}
