@@ -92,10 +92,8 @@ static void print_entry(const json_t *entry, const char *path, size_t length, bo
 
 static void page_path(const struct diff *diff, char path[CLIENT_PATH_MAX])
 {
-	snprintf(path, CLIENT_PATH_MAX, "/v1/sandboxes/%s/changes?limit=%d", diff->sandbox, PAGE);
-	if (!diff->after_length)
-		return;
-	strcat(path, "&after=");
+	snprintf(path, CLIENT_PATH_MAX, "/v1/sandboxes/%s/changes?limit=%d%s", diff->sandbox, PAGE,
+		diff->after_length ? "&after=" : "");
 	cli_append_escaped(path, CLIENT_PATH_MAX, diff->after, diff->after_length);
 }
 

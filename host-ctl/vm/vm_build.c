@@ -41,8 +41,9 @@ void vm_noted(struct vm *vm, const struct frame *frame)
 	if (status.text_length || status.status < 0 || status.status > -VMM_STATUS_MIN) {
 		vm_end(vm, "the agent did not answer whether it has noted the guest's files");
 	} else if (status.status && status.status != EOPNOTSUPP) {
+		/* The kernel's words would be taken for the host's disk. */
 		snprintf(cause, sizeof cause, "the agent could not note the guest's files: %s",
-			strerror(status.status));
+			status.status == ENOSPC ? "the guest's disk is full" : strerror(status.status));
 		vm_end(vm, cause);
 	} else {
 		vm->noted = true;

@@ -170,8 +170,8 @@ void fake_tell_changes(struct fake *fake)
 	if (request.after_length != frame.length - sizeof request || request.after_length > AGENT_PATH_MAX ||
 		!request.limit || request.limit > AGENT_CHANGES_MAX)
 		fake_fail("no proper CHANGES");
-	memcpy(after, frame.payload + sizeof request, request.after_length);
-	after[request.after_length] = '\0';
+	snprintf(after, sizeof after, "%.*s", (int)request.after_length,
+		(const char *)frame.payload + sizeof request);
 	if (!strcmp(after, "/nothing"))
 		pause();
 	if (!misbehave(fake, after))

@@ -34,7 +34,7 @@ static void paths_come_in_the_order_of_their_names(void **state)
 /* The path of a listing's last line; false: there is none. */
 static bool last_path(const char *listing, char path[64])
 {
-	size_t length = strlen(listing), start = length;
+	size_t length = strlen(listing), start;
 
 	if (length == 0)
 		return false;
@@ -60,7 +60,7 @@ static void pages_are_the_whole(void **state)
 		do {
 			assert_int_equal(list(&tree, after, limit), 0);
 			assert_true(tree.end.count <= limit && (tree.end.count == limit) >= tree.end.more);
-			strcat(all, tree.listing);
+			snprintf(all + strlen(all), sizeof(all) - strlen(all), "%s", tree.listing);
 		} while (last_path(tree.listing, after) && tree.end.more);
 		assert_string_equal(all, whole);
 	}
@@ -211,10 +211,10 @@ static void names_are_bounded(void **state)
 static void ask_changes(struct fixture *f, struct client *client, uint32_t limit, const char *after)
 {
 	struct agent_changes changes = {.limit = limit, .after_length = (uint32_t)strlen(after)};
-	char payload[sizeof(changes) + AGENT_PATH_MAX];
+	char payload[sizeof(changes) + AGENT_PATH_MAX + 1];
 
 	memcpy(payload, &changes, sizeof(changes));
-	memcpy(payload + sizeof(changes), after, strlen(after));
+	snprintf(payload + sizeof(changes), AGENT_PATH_MAX + 1, "%s", after);
 	client_open(f, client);
 	client_send(f, client, AGENT_CHANGES, payload, sizeof(changes) + strlen(after));
 }
@@ -266,10 +266,11 @@ static void changes_are_asked_for_properly(void **state)
 	expect_refused(f, &changes, sizeof(changes), EPROTO, "CHANGES: the path has another length");
 	changes.after_length = 2;
 	memcpy(payload, &changes, sizeof(changes));
-	memcpy(payload + sizeof(changes), "aa", 2);
+	payload[sizeof(changes)] = payload[sizeof(changes) + 1] = 'a';
 	expect_refused(
 		f, payload, sizeof(payload), EPROTO, "CHANGES: the path is not absolute, or has a NUL");
-	memcpy(payload + sizeof(changes), "/\0", 2);
+	payload[sizeof(changes)] = '/';
+	payload[sizeof(changes) + 1] = '\0';
 	expect_refused(
 		f, payload, sizeof(payload), EPROTO, "CHANGES: the path is not absolute, or has a NUL");
 }

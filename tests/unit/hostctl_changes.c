@@ -109,7 +109,7 @@ static void test_queries(void **state)
 	call(&daemon, "GET", path, NULL, &answer);
 	assert_int_equal(answer.status, 200);
 	answer_finish(&answer);
-	strcat(path, "0");
+	snprintf(path, sizeof path, "/v1/sandboxes/%s/changes?after=/%04095d", id, 0);
 	call(&daemon, "GET", path, NULL, &answer);
 	expect_error_answer(&answer, 400, "invalid", after);
 	daemon_stop(&daemon);

@@ -132,7 +132,7 @@ class Transport:
         path: str,
         body: Mapping[str, Any] | None = None,
         *,
-        query: Mapping[str, str | bytes] | None = None,
+        query: Mapping[str, str] | None = None,
     ) -> Channel:
         """Is not repeated: a stream has no key."""
         request = _Request(method, path, body, query, UPGRADE)
