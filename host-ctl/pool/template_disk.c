@@ -121,8 +121,8 @@ static int await(pid_t pid, int fd, char cause[TEMPLATE_DISK_CAUSE_MAX])
 
 int template_disk_make(int disk, uint64_t bytes, const char *mkfs, char cause[TEMPLATE_DISK_CAUSE_MAX])
 {
-	int pipe_ends[2], r;
-	pid_t pid;
+	int pipe_ends[2] = {-1, -1}, r;
+	pid_t pid = 0;
 
 	r = ftruncate(disk, (off_t)bytes) < 0 || pipe2(pipe_ends, O_CLOEXEC) < 0 ? -errno : 0;
 	if (r) {

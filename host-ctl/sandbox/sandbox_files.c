@@ -263,7 +263,7 @@ void sandbox_files_sweep(
 {
 	int all = open_all(state_directory);
 	DIR *listing = all < 0 ? NULL : fdopendir(all);
-	struct sandbox_files ignored;
+	struct sandbox_files ignored = {0};
 	struct dirent *entry;
 
 	if (!listing)

@@ -57,13 +57,14 @@ void fake_take_disk(int argc, char **argv)
 {
 	unsigned int found = 0;
 
-	for (int i = 1; i + 1 < argc; i++) {
-		const char *cow = strstr(argv[i + 1], ",cow=fd:");
+	for (int i = 1; i + 1 < argc && argv[i]; i++) {
+		const char *value = argv[i + 1], *cow;
 		int number;
 
-		if (strcmp(argv[i], "--disk") != 0 || ++found != 2)
+		if (!value || strcmp(argv[i], "--disk") != 0 || ++found != 2)
 			continue;
-		number = atoi(argv[i + 1] + 3);
+		cow = strstr(value, ",cow=fd:");
+		number = atoi(value + 3);
 		if (cow && fake_option_value(argc, argv, "--kernel"))
 			boot_upper(argc, argv, atoi(cow + strlen(",cow=fd:")));
 		else if (cow)

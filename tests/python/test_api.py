@@ -215,7 +215,7 @@ class Described(unittest.TestCase):
                 continue
             self.expect(operation, Case("the example", operation.example, None))
             for case in of_object(operation.body, operation.example):
-                # Not any path and any string will do: test_images, test_sizes_of_memory.
+                # Not any path and any string will do: test_images, test_sizes_of_memory, test_sizes_of_disks.
                 if case.code or not case.name.startswith(("image: ", "mem: ", "disk: ")):
                     self.expect(operation, case)
                     count += 1
@@ -238,6 +238,14 @@ class Described(unittest.TestCase):
             self.assertEqual(self.ask(operation, {"name": "x", "mem": size})[0], "invalid", size)
         for size in ("32M", "33554432"):
             self.assertIsNone(self.ask(operation, {"name": "x", "mem": size})[0])
+
+    def test_sizes_of_disks(self) -> None:
+        operation = openapi.find("POST", "/v1/templates")
+        assert operation
+        for size in ("15M", "16777217", "1025G", "x", "-1"):
+            self.assertEqual(self.ask(operation, {"name": "x", "disk": size})[0], "invalid", size)
+        for size in ("16M", "16777216"):
+            self.assertIsNone(self.ask(operation, {"name": "x", "disk": size})[0])
 
     def test_without_a_body(self) -> None:
         for operation in openapi.OPERATIONS:
