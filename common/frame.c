@@ -319,3 +319,18 @@ int frame_parse_new(const struct frame *frame, struct agent_new_view *view, cons
 	*why = NULL;
 	return 0;
 }
+
+/* '/' ends a name, and so is less than any byte of one. */
+static int rank(char c)
+{
+	return c == '\0' ? 0 : c == '/' ? 1 : (unsigned char)c + 1;
+}
+
+int frame_compare_paths(const char *a, const char *b)
+{
+	while (*a && *a == *b) {
+		a++;
+		b++;
+	}
+	return rank(*a) - rank(*b);
+}

@@ -87,4 +87,7 @@ struct agent_new_view {
 /* 0, -EPROTO (malformed), -E2BIG (over a bound) or -EINVAL (no argv, empty argv[0]). */
 int frame_parse_new(const struct frame *frame, struct agent_new_view *view, const char **why);
 
+/* The order of paths in CHANGES: below 0, 0 or above it, as strcmp(3). */
+int frame_compare_paths(const char *a, const char *b);
+
 #endif

@@ -12,6 +12,7 @@
  *   control   host: CONTROL            guest: HELLO, then IDENTITY -> IDENTITY_DONE, SHUTDOWN, REPORT ...
  *             (on the stream that guest-init opened, it sends HELLO without being asked)
  *   session   host: NEW or ATTACH      guest: STARTED, STDOUT/STDERR ..., and exactly one EXIT
+ *   changes   host: CHANGES            guest: CHANGE_LIST ..., and exactly one CHANGES_END
  *
  * A session outlives its stream. Both sides treat the other as hostile: a frame that breaks a bound or
  * an order below is answered with ERROR (by the guest) and the stream is closed; nothing else changes.
@@ -41,7 +42,11 @@ enum {
 	AGENT_ENTROPY_BYTES = 64,
 	AGENT_HOSTNAME_MAX = 64, /* NUL included */
 	AGENT_MACHINE_ID_BYTES = 16,
-	AGENT_TEXT_MAX = 4096, /* warnings of HELLO, message of ERROR; UTF-8, no NUL */
+	AGENT_TEXT_MAX = 4096,		   /* warnings of HELLO, message of ERROR; UTF-8, no NUL */
+	AGENT_PATH_MAX = 4095,		   /* bytes of a path in the guest; no NUL */
+	AGENT_CHANGES_MAX = 4096,	   /* entries that one CHANGES may ask for */
+	AGENT_CHANGES_BYTES_MAX = 1 << 20, /* of their paths; the one that goes over it is the last */
+	AGENT_CHANGE_LIST_MAX = 16 * 1024 - AGENT_FRAME_HEADER, /* payload of CHANGE_LIST */
 };
 
 enum agent_frame_type {
@@ -49,9 +54,11 @@ enum agent_frame_type {
 	AGENT_CONTROL = 0x01, /* struct agent_control */
 	AGENT_NEW = 0x02,     /* struct agent_new + strings */
 	AGENT_ATTACH = 0x03,  /* struct agent_attach */
+	AGENT_CHANGES = 0x04, /* struct agent_changes + path */
 	/* host to guest: control */
 	AGENT_IDENTITY = 0x08, /* struct agent_identity */
 	AGENT_SHUTDOWN = 0x09, /* struct agent_shutdown; the guest ends, no answer */
+	AGENT_BASELINE = 0x0a, /* empty: what CHANGES tells is against the files as they are now */
 	/* host to guest: session */
 	AGENT_STDIN = 0x10,	/* bytes */
 	AGENT_STDIN_EOF = 0x11, /* empty; to a tty it types Ctrl-D */
@@ -62,6 +69,7 @@ enum agent_frame_type {
 	/* guest to host: control */
 	AGENT_HELLO = 0x40,	    /* struct agent_hello + warnings text, a line each */
 	AGENT_IDENTITY_DONE = 0x41, /* struct agent_status + text naming the step that failed */
+	AGENT_BASELINE_DONE = 0x42, /* struct agent_status, no text; EOPNOTSUPP: the root is no overlay */
 	/* guest to host: session */
 	AGENT_STARTED = 0x50,	   /* struct agent_started: the answer to NEW and to ATTACH */
 	AGENT_STDOUT = 0x51,	   /* struct agent_output + bytes */
@@ -69,6 +77,10 @@ enum agent_frame_type {
 	AGENT_STDIN_CREDIT = 0x53, /* struct agent_credit: that many more stdin bytes may be sent */
 	AGENT_EXIT = 0x54,	   /* struct agent_exit: the one terminal frame; then the guest closes */
 	AGENT_ERROR = 0x55,	   /* struct agent_status + text; refused, no session was made or changed */
+	/* guest to host: changes */
+	AGENT_CHANGE_LIST = 0x56, /* one or more of struct agent_change + path */
+	AGENT_CHANGES_END =
+		0x57, /* struct agent_changes_end: the one terminal frame; then the guest closes */
 	/* daemon to API client only, each JSON */
 	AGENT_HOST_ERROR = 0x70,    /* the error object: terminal, in place of EXIT or HOST_RESULT */
 	AGENT_HOST_RESULT = 0x71,   /* of a build: what was made, terminal */
@@ -228,5 +240,41 @@ struct agent_exit {
 	uint64_t max_rss_kib;
 };
 _Static_assert(sizeof(struct agent_exit) == 56, "wire layout");
+
+/*
+ * What has become of the guest's files since its baseline. The struct is followed by a path of after_length
+ * bytes: only what comes after it is told. Paths are absolute, and come in the order of their names, byte by
+ * byte, a folder before what is in it: as strings of bytes in which '/' is the least. No path twice.
+ */
+struct agent_changes {
+	uint32_t limit;	       /* entries, 1 to AGENT_CHANGES_MAX */
+	uint32_t after_length; /* 0: from the first on */
+};
+_Static_assert(sizeof(struct agent_changes) == 8, "wire layout");
+
+enum agent_change_kind {
+	AGENT_ADDED = 1,
+	AGENT_CHANGED = 2, /* its content or what is known of it; of a folder the latter alone */
+	AGENT_REMOVED = 3, /* a folder with all that was in it */
+};
+
+/* Of what was removed: mode's type alone, the rest 0. */
+struct agent_change {
+	uint8_t kind; /* enum agent_change_kind */
+	uint8_t reserved;
+	uint16_t path_length; /* bytes after the struct, 2 to AGENT_PATH_MAX */
+	uint32_t mode;	      /* as stat(2) has it, type and permissions */
+	uint32_t uid, gid;
+	uint64_t size;
+	int64_t modified_ms; /* since 1970 */
+};
+_Static_assert(sizeof(struct agent_change) == 32, "wire layout");
+
+struct agent_changes_end {
+	uint32_t count;	  /* entries that came */
+	uint32_t more;	  /* 1: there may be others after the last */
+	uint64_t skipped; /* folders and files that are not told: too deep, or with too long a path */
+};
+_Static_assert(sizeof(struct agent_changes_end) == 16, "wire layout");
 
 #endif

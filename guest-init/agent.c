@@ -2,6 +2,8 @@
 #include "guest-init/agent.h"
 #include "common/io.h"
 #include "common/log.h"
+#include "guest-init/baseline.h"
+#include "guest-init/changes.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -76,6 +78,16 @@ static void change_machine(struct agent *agent, const uint8_t id[AGENT_MACHINE_I
 	memcpy(agent->machine_id, id, AGENT_MACHINE_ID_BYTES);
 }
 
+/* Before anything of a user's runs: unless the host says otherwise, that is against which it changes files.
+ */
+static void note_first_files(struct agent *agent)
+{
+	int r = baseline_ensure(agent->config.layers);
+
+	if (r < 0 && r != -EOPNOTSUPP)
+		log_error("the files at the start are not noted: %s", strerror(-r));
+}
+
 static void handle_identity(struct agent *agent, struct stream *stream, const struct frame *frame)
 {
 	struct agent_status status = {0};
@@ -93,6 +105,8 @@ static void handle_identity(struct agent *agent, struct stream *stream, const st
 		return;
 	}
 	r = identity_apply(&identity, agent->config.identity, agent->config.identity_context, &step);
+	if (r == 0)
+		note_first_files(agent);
 	agent->identified = r == 0;
 	if (r == 0 && !identity_is_same_machine(&identity))
 		change_machine(agent, identity.machine_id);
@@ -106,6 +120,14 @@ static void handle_identity(struct agent *agent, struct stream *stream, const st
 	status.status = -r;
 	status.text_length = (uint32_t)strlen(step);
 	stream_send(stream, AGENT_IDENTITY_DONE, &status, sizeof(status), step, status.text_length);
+}
+
+static void handle_baseline(struct agent *agent, struct stream *stream, const struct frame *frame)
+{
+	struct agent_status status = {.status = -baseline_write(agent->config.layers)};
+
+	(void)frame;
+	stream_send(stream, AGENT_BASELINE_DONE, &status, sizeof(status), NULL, 0);
 }
 
 static void handle_shutdown(struct agent *agent, struct stream *stream, const struct frame *frame)
@@ -234,6 +256,61 @@ static void handle_kill(struct agent *agent, struct stream *stream, const struct
 	session_end(stream->session, AGENT_KILLED);
 }
 
+/* ---- changes ---- */
+
+static bool is_listing(const struct agent *agent)
+{
+	for (int i = 0; i < AGENT_STREAMS_MAX; i++)
+		if (agent->streams[i].changes)
+			return true;
+	return false;
+}
+
+/* NULL, or what is wrong. */
+static const char *check_changes(const struct agent_changes *fixed, const struct frame *frame)
+{
+	const uint8_t *after = frame->payload + sizeof(*fixed);
+
+	if (fixed->limit < 1 || fixed->limit > AGENT_CHANGES_MAX)
+		return "CHANGES: limit is not 1..4096";
+	if (fixed->after_length != frame->length - sizeof(*fixed))
+		return "CHANGES: the path has another length";
+	if (fixed->after_length > 0 && (after[0] != '/' || memchr(after, '\0', fixed->after_length)))
+		return "CHANGES: the path is not absolute, or has a NUL";
+	return NULL;
+}
+
+static void handle_changes(struct agent *agent, struct stream *stream, const struct frame *frame)
+{
+	struct agent_changes fixed;
+	const char *why;
+	int r;
+
+	memcpy(&fixed, frame->payload, sizeof(fixed));
+	why = check_changes(&fixed, frame);
+	if (why) {
+		stream_refuse(stream, EPROTO, why);
+		return;
+	}
+	if (!agent->identified) {
+		stream_refuse(
+			stream, EPERM, "CHANGES: this guest has no identity yet (IDENTITY comes first)");
+		return;
+	}
+	if (is_listing(agent)) {
+		stream_refuse(stream, EAGAIN, "CHANGES: others are being told");
+		return;
+	}
+	r = changes_begin(agent->config.layers, (const char *)frame->payload + sizeof(fixed),
+		fixed.after_length, fixed.limit, &stream->changes);
+	if (r == -EOPNOTSUPP)
+		stream_refuse(stream, EOPNOTSUPP, "CHANGES: the root is not an overlay");
+	else if (r < 0)
+		stream_refuse(stream, -r, STREAM_CHANGES_FAILED);
+	else
+		stream->kind = STREAM_CHANGES;
+}
+
 /* ---- frames ---- */
 
 /* Which frame may come on which kind of stream, and how long it may be. What is not here is refused. */
@@ -247,6 +324,9 @@ static const struct rule {
 		sizeof(struct agent_control), handle_control},
 	{AGENT_NEW, STREAM_FRESH, 0, AGENT_FRAME_MAX, handle_new},
 	{AGENT_ATTACH, STREAM_FRESH, sizeof(struct agent_attach), sizeof(struct agent_attach), handle_attach},
+	{AGENT_CHANGES, STREAM_FRESH, sizeof(struct agent_changes),
+		sizeof(struct agent_changes) + AGENT_PATH_MAX, handle_changes},
+	{AGENT_BASELINE, STREAM_CONTROL, 0, 0, handle_baseline},
 	{AGENT_IDENTITY, STREAM_CONTROL, sizeof(struct agent_identity), sizeof(struct agent_identity),
 		handle_identity},
 	{AGENT_SHUTDOWN, STREAM_CONTROL, sizeof(struct agent_shutdown), sizeof(struct agent_shutdown),

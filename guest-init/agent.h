@@ -4,8 +4,8 @@
  * that guest-init opens itself. It knows nothing of vsock but whom to accept, and nothing of PID 1: it runs
  * as any process, over any stream socket.
  *
- * Bounds: AGENT_STREAMS_MAX streams (one more is told EAGAIN and closed), AGENT_SESSIONS_MAX sessions. Over
- * vsock only the host (CID 2) is accepted.
+ * Bounds: AGENT_STREAMS_MAX streams (one more is told EAGAIN and closed), AGENT_SESSIONS_MAX sessions, one
+ * walk through the changes. Over vsock only the host (CID 2) is accepted.
  *
  * An identity is for one machine. When the stream that we opened ends, this may be a clone of the guest that
  * had it: NEW is refused until IDENTITY comes again. One with another machine id ends and forgets the
@@ -16,6 +16,7 @@
 
 #include "common/loop.h"
 #include "guest-init/identity.h"
+#include "guest-init/layers.h"
 #include "guest-init/link.h"
 #include "guest-init/session.h"
 #include "guest-init/stream.h"
@@ -30,6 +31,7 @@ struct agent_config {
 	const struct users_files *users;
 	const struct identity_ops *identity;
 	void *identity_context;
+	const struct layers *layers; /* of the root, for CHANGES; NULL: it is no overlay */
 	/* Opens the agent's own control stream (link.h); NULL: it has none. */
 	int (*connect)(void);
 	/* SHUTDOWN came. */

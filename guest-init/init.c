@@ -30,6 +30,7 @@ struct init {
 	int restart;
 	struct warnings warnings;
 	struct marks marks;
+	struct layers layers;
 };
 
 /* ---- the end ---- */
@@ -167,7 +168,7 @@ static void set_up_system(struct init *init)
 	open_stdio();
 	open_log();
 	read_options(&options, &init->warnings);
-	mounts_root(&options, &init->warnings);
+	mounts_root(&options, &init->warnings, &init->layers);
 	marks_set(&init->marks, TRACE_MARK_ROOT);
 	mounts_late(&init->warnings);
 	mkdir("/etc", 0755);
@@ -187,6 +188,7 @@ static void set_up_agent(struct init *init)
 		.cgroup_root = MOUNTS_CGROUP_ROOT,
 		.users = &users_files_system,
 		.identity = &identity_ops_system,
+		.layers = &init->layers,
 		.connect = host_link_connect,
 		.shutdown = shutdown_asked,
 		.shutdown_context = init,

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "guest-init/mounts.h"
 #include "common/io.h"
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/magic.h>
@@ -106,16 +105,12 @@ static int remove_entry(int fd, const char *name, dev_t device, int depth);
 
 static int empty_folder(int fd, dev_t device, int depth)
 {
-	int copy = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	DIR *entries = copy >= 0 ? fdopendir(copy) : NULL;
+	DIR *entries = layers_read_folder(fd);
 	struct dirent *entry;
 	int result = 0;
 
-	if (!entries) {
-		result = -errno;
-		fd_close(&copy);
-		return result;
-	}
+	if (!entries)
+		return -errno;
 	while ((entry = readdir(entries))) {
 		int r = 0;
 
@@ -195,6 +190,20 @@ static int mount_root(const struct options *options, struct warnings *warnings)
 	return r;
 }
 
+/* What the agent reads of them, once they are out of everybody's sight. */
+static void open_layers(struct layers *layers, struct warnings *warnings)
+{
+	layers->upper = open(PRIVATE "/upper", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	layers->lower = open(BASE, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	layers->store = open(PRIVATE, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (layers->upper >= 0 && layers->lower >= 0 && layers->store >= 0)
+		return;
+	warnings_add(warnings, "root: its layers cannot be read: %s", strerror(errno));
+	fd_close(&layers->upper);
+	fd_close(&layers->lower);
+	fd_close(&layers->store);
+}
+
 static void unmount_root(void)
 {
 	umount2(NEW_ROOT, MNT_DETACH);
@@ -216,16 +225,18 @@ static void move_early(struct warnings *warnings)
 	}
 }
 
-bool mounts_root(const struct options *options, struct warnings *warnings)
+bool mounts_root(const struct options *options, struct warnings *warnings, struct layers *layers)
 {
 	int initramfs;
 
+	*layers = (struct layers){.upper = -1, .lower = -1, .store = -1};
 	if (strcmp(options->root, "none") == 0)
 		return false;
 	if (mount_root(options, warnings) < 0) {
 		unmount_root();
 		return false;
 	}
+	open_layers(layers, warnings);
 	initramfs = open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	move_early(warnings);
 	/* The first mount of all cannot be moved or unmounted, so the new root is moved over it. */

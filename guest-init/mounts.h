@@ -12,6 +12,7 @@
 #ifndef GUEST_INIT_MOUNTS_H
 #define GUEST_INIT_MOUNTS_H
 
+#include "guest-init/layers.h"
 #include "guest-init/options.h"
 #include "guest-init/warnings.h"
 #include <stdbool.h>
@@ -20,8 +21,8 @@
 #define MOUNTS_CGROUP_ROOT "/sys/fs/cgroup"
 
 void mounts_early(struct warnings *warnings);
-/* True when the root was changed. */
-bool mounts_root(const struct options *options, struct warnings *warnings);
+/* True when the root was changed. *layers: what it is made of, or all -1. */
+bool mounts_root(const struct options *options, struct warnings *warnings, struct layers *layers);
 void mounts_late(struct warnings *warnings);
 
 /* Removes what a folder holds on its own file system, to MOUNTS_DEPTH_MAX; mount points and what is on them

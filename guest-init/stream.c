@@ -3,6 +3,7 @@
 #include "common/io.h"
 #include "common/log.h"
 #include "guest-init/agent.h"
+#include "guest-init/changes.h"
 #include <errno.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -44,6 +45,8 @@ void stream_close(struct stream *stream)
 	if (stream->session && stream->session->reader == &stream->link)
 		session_detach(stream->session);
 	stream->session = NULL;
+	changes_end(stream->changes);
+	stream->changes = NULL;
 	if (stream->outgoing)
 		agent_link_ended(stream->agent);
 }
@@ -176,6 +179,26 @@ static bool next_out(struct stream *stream)
 	return true;
 }
 
+/* What is found next of the changes, or their end. */
+static void tell_changes(struct stream *stream)
+{
+	struct agent_changes_end end;
+	uint8_t list[STREAM_LIST_MAX];
+	size_t length;
+	int r = changes_fill(stream->changes, list, sizeof(list), &length, &end);
+
+	if (length > 0 && !stream_send(stream, AGENT_CHANGE_LIST, list, length, NULL, 0))
+		return;
+	if (r == 1)
+		return;
+	changes_end(stream->changes);
+	stream->changes = NULL;
+	if (r < 0)
+		stream_refuse(stream, -r, STREAM_CHANGES_FAILED);
+	else if (stream_send(stream, AGENT_CHANGES_END, &end, sizeof(end), NULL, 0))
+		stream->kind = STREAM_CLOSING;
+}
+
 void stream_pump(struct stream *stream)
 {
 	int r;
@@ -187,6 +210,13 @@ void stream_pump(struct stream *stream)
 		if (r == 0)
 			r = frame_queue_flush(&stream->queue, stream->fd);
 	} while (r == 0 && next_out(stream));
+	if (stream->fd < 0)
+		return;
+	if (r == 0 && stream->kind == STREAM_CHANGES) {
+		tell_changes(stream);
+		/* The loop comes back here when it is free, and there is room. */
+		r = 1;
+	}
 	if (stream->fd < 0)
 		return;
 	if (r < 0 || (r == 0 && (stream->exit_queued || stream->kind == STREAM_CLOSING))) {

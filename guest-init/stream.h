@@ -3,12 +3,14 @@
  * One stream of the agent: frames in, frames out, never waiting.
  *
  *   FRESH ──CONTROL──→ CONTROL ──┐
- *     └──NEW, ATTACH─→ SESSION ──┴─refused, or EXIT sent──→ CLOSING ──all sent──→ closed
+ *     ├──NEW, ATTACH─→ SESSION ──┼─refused, or EXIT or CHANGES_END sent──→ CLOSING ──all sent──→ closed
+ *     └──CHANGES─────→ CHANGES ──┘
  *   (from any: closed when the peer has gone)
  *
  * What leaves is pulled: when the stream takes bytes, first what is left of a data frame, then small frames
  * that wait, then credit, then output straight from the session's ring, then EXIT. So a slow peer holds
- * nothing but its own session's ring, and no frame is cut by another.
+ * nothing but its own session's ring, and no frame is cut by another. Changes are looked for a frame at a
+ * time, when the one before is out, and only so far that others are served in between.
  *
  * What a misbehaving peer gets: ERROR and a closed stream. Its session goes on without a reader.
  */
@@ -20,16 +22,21 @@
 #include <stdbool.h>
 
 struct agent;
+struct changes;
+
+#define STREAM_CHANGES_FAILED "CHANGES: the files cannot be read"
 
 enum stream_kind {
 	STREAM_FRESH = 1 << 0,
 	STREAM_CONTROL = 1 << 1,
 	STREAM_SESSION = 1 << 2,
 	STREAM_CLOSING = 1 << 3,
+	STREAM_CHANGES = 1 << 4,
 };
 
 enum {
 	STREAM_QUEUE_MAX = 16 * 1024, /* small frames that wait; a peer that lets more pile up is closed */
+	STREAM_LIST_MAX = 8 * 1024,   /* of CHANGE_LIST: with what else waits, less than a queue */
 	STREAM_LINGER_S = 1,	      /* for the host to take an EXIT when the guest ends */
 	/* A whole STDOUT or STDERR frame is one vsock packet (64 KiB), so one kick of the device. */
 	STREAM_DATA_MAX = 64 * 1024 - AGENT_FRAME_HEADER - sizeof(struct agent_output),
@@ -58,6 +65,7 @@ struct stream {
 	struct session *session; /* what it reads; NULL before NEW and ATTACH, and after CLOSING of others */
 	struct session_reader link;
 	struct stream_flight flight;
+	struct changes *changes; /* that it tells; or NULL */
 };
 
 /* A free slot with its memory. 0 or -ENOMEM: it then gets it when it is opened. */

@@ -52,19 +52,6 @@ static int parse_output_query(const struct http_request *request, struct wanted 
 	return 0;
 }
 
-static json_t *encode(const uint8_t *bytes, size_t length)
-{
-	char *text = malloc(text_base64_length(length) + 1);
-	json_t *value = NULL;
-
-	if (text) {
-		text_base64_encode(text, bytes, length);
-		value = json_string_nocheck(text);
-	}
-	free(text);
-	return value;
-}
-
 static json_t *read_output(const struct command *command, const struct wanted *wanted, struct error *error)
 {
 	const struct run_output *output = &command->output[wanted->is_stderr];
@@ -101,7 +88,7 @@ static json_t *read_output(const struct command *command, const struct wanted *w
 	data = json_stringn((const char *)bytes, (size_t)length);
 	if (!data) {
 		key = "data_b64";
-		data = encode(bytes, (size_t)length);
+		data = text_base64_to_json(bytes, (size_t)length);
 	}
 	return json_pack("{s:o,s:I,s:I,s:I,s:b}", key, data, "offset", (json_int_t)offset, "next_offset",
 		(json_int_t)offset + (json_int_t)length, "bytes", (json_int_t)output->total, "ended",

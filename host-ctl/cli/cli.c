@@ -217,6 +217,17 @@ void cli_clean_text(char *to, size_t size, const char *from)
 	to[n] = '\0';
 }
 
+void cli_append_escaped(char *to, size_t size, const char *text, size_t length)
+{
+	static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+
+	for (size_t i = 0, have = strlen(to); i < length && have + 4 <= size; i++, have = strlen(to)) {
+		unsigned char c = (unsigned char)text[i];
+
+		snprintf(to + have, size - have, strchr(plain, c) ? "%c" : "%%%02X", c);
+	}
+}
+
 void cli_format_time(long long ms, char to[CLI_TIME_MAX])
 {
 	time_t seconds = (time_t)(ms / 1000);

@@ -116,6 +116,10 @@ bool cli_is_name(const char *text);
 /* Copies text, each control character (and each byte of a C1 one) replaced by '?'. Always terminated. */
 void cli_clean_text(char *to, size_t size, const char *from);
 
+/* Appends to a query, percent-encoded where a byte does not stand for itself there; what does not fit is left
+ * out. */
+void cli_append_escaped(char *to, size_t size, const char *text, size_t length);
+
 /* Milliseconds since 1970, by the local clock to the minute; "-": 0. */
 void cli_format_time(long long ms, char to[CLI_TIME_MAX]);
 

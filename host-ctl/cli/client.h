@@ -29,7 +29,7 @@ enum {
 	CLIENT_READ = 16 * 1024,	    /* one read */
 	CLIENT_HEADER_MAX = 16 * 1024,	    /* status line and headers of an answer */
 	CLIENT_BODY_MAX = 16 * 1024 * 1024, /* body of an answer: the longest output of a run, escaped */
-	CLIENT_PATH_MAX = 4096,		    /* of a request, its query included, and the NUL */
+	CLIENT_PATH_MAX = 16 * 1024,	    /* of a request, its query included, and the NUL */
 	CLIENT_KEY_MAX = 128,		    /* characters of an idempotency key */
 	CLIENT_CODE_MAX = 32,
 	CLIENT_TEXT_MAX = 1024,

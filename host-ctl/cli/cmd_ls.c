@@ -96,18 +96,6 @@ struct listing {
 	char error[CLI_TEXT_MAX];
 };
 
-/* Percent-encodes what stands for itself nowhere in a query; what does not fit is left out. */
-static void append_escaped(char *to, size_t size, const char *text, size_t length)
-{
-	static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
-
-	for (size_t i = 0, have = strlen(to); i < length && have + 4 <= size; i++, have = strlen(to)) {
-		unsigned char c = (unsigned char)text[i];
-
-		snprintf(to + have, size - have, strchr(plain, c) ? "%c" : "%%%02X", c);
-	}
-}
-
 /* prefix and name make the parameter's name. */
 static int add_filter(
 	struct listing *listing, const char *prefix, const char *name, size_t length, const char *value)
@@ -116,10 +104,10 @@ static int add_filter(
 	size_t size = sizeof listing->path, have = strlen(path);
 
 	snprintf(path + have, size - have, "%c%s", strchr(path, '?') ? '&' : '?', prefix);
-	append_escaped(path, size, name, length);
+	cli_append_escaped(path, size, name, length);
 	have = strlen(path);
 	snprintf(path + have, size - have, "=");
-	append_escaped(path, size, value, strlen(value));
+	cli_append_escaped(path, size, value, strlen(value));
 	if (strlen(path) + 4 <= size)
 		return 0;
 	snprintf(listing->error, sizeof listing->error, "that is too much to be asked for");

@@ -226,19 +226,6 @@ void cmd_options_finish(struct cmd_options *options)
 
 /* ---- the request ---- */
 
-static json_t *base64_json(const void *data, size_t length)
-{
-	char *text = malloc(text_base64_length(length) + 1);
-	json_t *string;
-
-	if (!text)
-		return NULL;
-	text_base64_encode(text, data, length);
-	string = json_string(text);
-	free(text);
-	return string;
-}
-
 /* Sets name to an array of the strings, encoded or not. 0 or -1. */
 static int set_strings(json_t *object, const char *name, char *const *strings, size_t count, bool encoded)
 {
@@ -246,8 +233,8 @@ static int set_strings(json_t *object, const char *name, char *const *strings, s
 	int r = 0;
 
 	for (size_t i = 0; i < count && r == 0; i++)
-		r = json_array_append_new(array,
-			encoded ? base64_json(strings[i], strlen(strings[i])) : json_string(strings[i]));
+		r = json_array_append_new(array, encoded ? text_base64_to_json(strings[i], strlen(strings[i]))
+							 : json_string(strings[i]));
 	if (r < 0) {
 		json_decref(array);
 		return r;
@@ -299,7 +286,7 @@ static int set_input(json_t *object, bool stream, const void *input, size_t leng
 	text = json_stringn(input, length);
 	if (text)
 		return json_object_set_new(object, "stdin", text);
-	return json_object_set_new(object, "stdin_b64", base64_json(input, length));
+	return json_object_set_new(object, "stdin_b64", text_base64_to_json(input, length));
 }
 
 static int set_number(json_t *object, const char *name, uint64_t value)

@@ -177,19 +177,6 @@ void run_output_trim(struct run_output *output, size_t maximum)
 	output->capacity = maximum;
 }
 
-static json_t *encode(const struct run_output *output)
-{
-	char *text = malloc(text_base64_length(output->length) + 1);
-	json_t *value;
-
-	if (!text)
-		return NULL;
-	text_base64_encode(text, output->bytes, output->length);
-	value = json_string_nocheck(text);
-	free(text);
-	return value;
-}
-
 json_t *run_output_to_json(struct run_output *output, uint64_t written)
 {
 	uint64_t dropped = written - output->length;
@@ -202,7 +189,7 @@ json_t *run_output_to_json(struct run_output *output, uint64_t written)
 	data = json_stringn(output->length ? (const char *)output->bytes : "", output->length);
 	if (!data) {
 		key = "data_b64";
-		data = encode(output);
+		data = text_base64_to_json(output->bytes, output->length);
 	}
 	if (!data || json_object_set_new(object, key, data))
 		goto fail;

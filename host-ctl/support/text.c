@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "host-ctl/support/text.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static const char alphabet[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -52,6 +53,19 @@ static int digit_value(char digit)
 	const char *found = digit ? strchr(alphabet, digit) : NULL;
 
 	return found ? (int)(found - alphabet) : -1;
+}
+
+json_t *text_base64_to_json(const void *from, size_t length)
+{
+	char *text = malloc(text_base64_length(length) + 1);
+	json_t *value = NULL;
+
+	if (text) {
+		text_base64_encode(text, from, length);
+		value = json_string_nocheck(text);
+	}
+	free(text);
+	return value;
 }
 
 ptrdiff_t text_base64_decode(uint8_t *to, const char *from, size_t length)

@@ -3,6 +3,7 @@
 #ifndef HOST_CTL_TEXT_H
 #define HOST_CTL_TEXT_H
 
+#include <jansson.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -17,6 +18,9 @@ size_t text_base64_length(size_t length);
 
 /* Writes text_base64_length(length) bytes and a NUL. */
 void text_base64_encode(char *to, const void *from, size_t length);
+
+/* The base64 as a string, the caller's reference; NULL without memory. */
+json_t *text_base64_to_json(const void *from, size_t length);
 
 /*
  * Decodes padded base64 without white space. `to` has room for length / 4 * 3 bytes. The number of bytes,

@@ -4,8 +4,9 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
-enum { SIGNAL_MAX = 64, ERRNO_MAX = 4095, STATUS_MAX = 255 };
+enum { SIGNAL_MAX = 64, ERRNO_MAX = 4095, STATUS_MAX = 255, MODE_MAX = 07777 };
 
 const char *agent_check_started(const struct frame *frame, uint64_t session)
 {
@@ -63,6 +64,35 @@ const char *agent_check_exit(const struct frame *frame, const uint64_t output[2]
 	if (exit->stdout_bytes < output[0] || exit->stderr_bytes < output[1])
 		return "EXIT that counts less output than came";
 	return NULL;
+}
+
+const char *agent_check_change(const uint8_t *bytes, size_t left, struct agent_change *change)
+{
+	const char *path = (const char *)bytes + sizeof *change;
+
+	if (left < sizeof *change)
+		return "CHANGE_LIST of a wrong length";
+	memcpy(change, bytes, sizeof *change);
+	if (change->path_length < 2 || change->path_length > AGENT_PATH_MAX ||
+		change->path_length > left - sizeof *change)
+		return "CHANGE_LIST with a path of a wrong length";
+	if (change->kind < AGENT_ADDED || change->kind > AGENT_REMOVED || change->reserved)
+		return "CHANGE_LIST with a kind out of range";
+	if (change->mode & ~(uint32_t)(S_IFMT | MODE_MAX))
+		return "CHANGE_LIST with a mode out of range";
+	return path[0] == '/' && !memchr(path, '\0', change->path_length)
+		       ? NULL
+		       : "CHANGE_LIST with a path that is none";
+}
+
+const char *agent_check_changes_end(const struct frame *frame, uint32_t count, struct agent_changes_end *end)
+{
+	if (frame->length != sizeof *end)
+		return "CHANGES_END of a wrong length";
+	memcpy(end, frame->payload, sizeof *end);
+	if (end->count != count)
+		return "CHANGES_END that counts other entries than came";
+	return end->more <= 1 && end->skipped <= INT64_MAX ? NULL : "CHANGES_END with a field out of range";
 }
 
 const char *agent_check_error(const struct frame *frame, char *text, size_t size)

@@ -41,7 +41,7 @@ static const struct {
 		TO(VM_CONNECTING) | TO(VM_PARKING) | TO(VM_ENDING)},
 	[VM_REHEARSING] = {"starting", "the sample command to end",
 		TO(VM_CONNECTING) | TO(VM_PARKING) | TO(VM_ENDING)},
-	[VM_PARKING] = {"building", "the guest to settle", TO(VM_PAUSING) | TO(VM_ENDING)},
+	[VM_PARKING] = {"building", "the agent to note the guest's files", TO(VM_PAUSING) | TO(VM_ENDING)},
 	[VM_PAUSING] = {"building", "the guest to stand", TO(VM_SAVING) | TO(VM_ENDING)},
 	[VM_SAVING] = {"building", "the vmm to save the guest", TO(VM_ENDING)},
 	[VM_WARM] = {"warm", "a run", TO(VM_BUSY) | TO(VM_OWNED) | TO(VM_ENDING)},
@@ -392,7 +392,7 @@ void vm_time_is_up(struct vm *vm)
 		vm->session_events->alarm(vm->session_context);
 		return;
 	}
-	if (vm->state == VM_PARKING) {
+	if (vm->state == VM_PARKING && vm->noted) {
 		vm_pause(vm);
 		return;
 	}

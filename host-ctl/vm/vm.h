@@ -24,7 +24,8 @@
  * A VM that is started with a struct vm_build is to become a template, and never warm:
  *
  *   IDENTITY ──▶ CONNECTING ──▶ PREPARING or REHEARSING, back for each command; after the last
- *            ──▶ PARKING ──VM_PARK_MS──▶ PAUSING ──replied──▶ SAVING ──replied, `saved` is called──▶ ENDING
+ *            ──▶ PARKING ──BASELINE_DONE, VM_PARK_MS──▶ PAUSING ──replied──▶ SAVING ──replied, `saved` is
+ * called──▶ ENDING
  *
  * A rehearsal is a small command of the daemon's own, run the way that a user's will be: what it reads and
  * touches, in guest and vmm, a user's command finds in memory. One that does not exit with status 0 is a
@@ -231,6 +232,7 @@ struct vm {
 	bool blocked;		  /* a build's output has no room */
 	bool running;		  /* one that was held was let run */
 	bool saves;		  /* its owner has asked for that */
+	bool noted;		  /* a build's guest has noted its files */
 	char cause[VM_CAUSE_MAX];
 
 	const struct vm_config *config;

@@ -281,11 +281,23 @@ void vm_control_ready(struct vm *vm)
 
 /* --- the agent's stream --- */
 
+int vm_tell_agent(struct vm *vm, uint8_t type, const void *payload, size_t length)
+{
+	struct frame_queue queue;
+	int status;
+
+	frame_queue_init(&queue, AGENT_FRAME_HEADER + length);
+	status = frame_queue_put(&queue, type, payload, length, NULL, 0);
+	/* A new stream takes so little at once. */
+	if (!status)
+		status = frame_queue_flush(&queue, vm->agent) == 0 ? 0 : -EPIPE;
+	frame_queue_finish(&queue);
+	return status;
+}
+
 static int send_identity(struct vm *vm)
 {
 	struct agent_identity identity = {.realtime_ns = clock_read(CLOCK_REALTIME)};
-	struct frame_queue queue;
-	int status;
 
 	/* Without an id it stays the machine that it is, whatever name comes with it. */
 	if (getrandom(identity.entropy, sizeof identity.entropy, 0) != sizeof identity.entropy ||
@@ -294,13 +306,7 @@ static int send_identity(struct vm *vm)
 				sizeof identity.machine_id))
 		return -EIO;
 	snprintf(identity.hostname, sizeof identity.hostname, "%s", vm->id);
-	frame_queue_init(&queue, AGENT_FRAME_HEADER + sizeof identity);
-	status = frame_queue_put(&queue, AGENT_IDENTITY, &identity, sizeof identity, NULL, 0);
-	/* A new stream takes so little at once. */
-	if (!status)
-		status = frame_queue_flush(&queue, vm->agent) == 0 ? 0 : -EPIPE;
-	frame_queue_finish(&queue);
-	return status;
+	return vm_tell_agent(vm, AGENT_IDENTITY, &identity, sizeof identity);
 }
 
 static void log_warnings(const struct vm *vm, const uint8_t *text, uint32_t length)
@@ -408,6 +414,8 @@ static void handle_frame(struct vm *vm, const struct frame *frame)
 		handle_hello(vm, frame);
 	else if (vm->state == VM_IDENTITY || is_unidentified(vm))
 		handle_identity_done(vm, frame);
+	else if (vm->state == VM_PARKING && !vm->noted)
+		vm_noted(vm, frame);
 	else
 		vm_end(vm, "the agent sent a control frame that was not asked for");
 }

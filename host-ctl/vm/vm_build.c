@@ -25,7 +25,30 @@ void vm_park(struct vm *vm)
 	vm_move(vm, VM_PARKING);
 	if (vm->build->step)
 		vm->build->step(vm->build->context, 0);
-	loop_set_timer(vm->timer, VM_PARK_MS * CLOCK_NS_PER_MS);
+	loop_set_timer(vm->timer, vm->config->boot_timeout_ms * CLOCK_NS_PER_MS);
+	if (vm_tell_agent(vm, AGENT_BASELINE, NULL, 0) < 0)
+		vm_lose(vm, "the agent's stream takes no request");
+}
+
+/* One whose root is not an overlay has nothing to note, and never tells of changes. */
+void vm_noted(struct vm *vm, const struct frame *frame)
+{
+	struct agent_status status = {.text_length = 1};
+	char cause[VM_CAUSE_MAX];
+
+	if (frame->type == AGENT_BASELINE_DONE && frame->length == sizeof status)
+		memcpy(&status, frame->payload, sizeof status);
+	if (status.text_length || status.status < 0 || status.status > -VMM_STATUS_MIN) {
+		vm_end(vm, "the agent did not answer whether it has noted the guest's files");
+	} else if (status.status && status.status != EOPNOTSUPP) {
+		/* The kernel's words would be taken for the host's disk. */
+		snprintf(cause, sizeof cause, "the agent could not note the guest's files: %s",
+			status.status == ENOSPC ? "the guest's disk is full" : strerror(status.status));
+		vm_end(vm, cause);
+	} else {
+		vm->noted = true;
+		loop_set_timer(vm->timer, VM_PARK_MS * CLOCK_NS_PER_MS);
+	}
 }
 
 void vm_pause(struct vm *vm)

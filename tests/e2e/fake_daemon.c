@@ -434,6 +434,24 @@ static void note(const char *log, const char *method, const char *path, const ch
 	close(fd);
 }
 
+/* Two pages, of any sandbox; of "liar" more than there is. */
+static void send_changes(int fd, const char *path)
+{
+	if (strstr(path, "/liar/"))
+		send_json(fd, 200, "{\"changes\":[{\"kind\":\"added\"}],\"more\":true,\"skipped\":0}");
+	else if (!strstr(path, "&after="))
+		send_json(fd, 200,
+			"{\"changes\":[{\"kind\":\"added\",\"path\":\"/a\\tb\\u0085\",\"type\":\"file\"},"
+			"{\"kind\":\"changed\",\"path_b64\":\"L2L/LyAm\",\"type\":\"file\"}],"
+			"\"more\":true,\"skipped\":1}");
+	else if (strstr(path, "&after=%2Fb%FF%2F%20%26"))
+		send_json(fd, 200,
+			"{\"changes\":[{\"kind\":\"removed\",\"path\":\"/c\u00e9\\\\\",\"type\":"
+			"\"directory\"}],\"more\":false,\"skipped\":1}");
+	else
+		send_json(fd, 400, "{}");
+}
+
 /* Of a request for /v1/sandboxes. False: a command is to be run, as by /v1/run. */
 static bool answer_sandbox(int fd, const char *text, const char *body, const json_t *request, const char *log)
 {
@@ -444,6 +462,10 @@ static bool answer_sandbox(int fd, const char *text, const char *body, const jso
 	if (strncmp(path, "/v1/sandboxes", 13) != 0)
 		return false;
 	note(log, method, path, body);
+	if (strstr(path, "/changes")) {
+		send_changes(fd, path);
+		return true;
+	}
 	name = strstr(path, "/commands");
 	if (!name && strstr(path, "/run"))
 		return false;

@@ -358,6 +358,10 @@ void fake_serve_session(struct fake *fake)
 		fake_attach(fake);
 		return;
 	}
+	if (header.type == AGENT_CHANGES) {
+		fake_tell_changes(fake);
+		return;
+	}
 	if (frame_reader_init(&reader, AGENT_FRAME_MAX))
 		fake_fail("memory");
 	if (!fake_read_frame(fake->session, &reader, &frame))

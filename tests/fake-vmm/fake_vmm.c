@@ -12,12 +12,14 @@
  *   agent-file | agent-seqpacket | unblock | strays | children-write | hello-lines | serial-flood | calls
  * and of templates, whose state file has the same text:
  *   pause-refused | save-refused | save-slow:MS | save-full | restore-exit:N | touch
+ * | baseline-status:N | baseline-nothing | baseline-garbage
  * and to who owns the VM:
  *   pause-nothing | pause-panic | resume-refused | later-refused | later-nothing | later-twice
  * | keep-refused | keep-slow:MS | keep-dies | keep-panic | wake-exit:N | wake-mute | wake-panic
  * | shutdown-nothing | shutdown-late:MS | shutdown-panic
  * and to the daemon that takes it back:
  *   return-never | attach-nothing | attach-gone | attach-garbage | deaf:BYTES
+ * and of changes (fake_changes.c): changes:N
  * and the command of a run, argv[0], says how that goes (fake_session.c):
  *   echo WORD... | exit N | cat | signal N | both | flood BYTES | dribble BYTES | sleep | started-sleep
  * | no-such-command | latin | limits | sizes N | refuse | oom | timeout | close | die N | panic | half
@@ -268,6 +270,7 @@ static void wait_for_connect(struct fake *fake, bool later)
 	do {
 		do {
 			count = IO_FDS_MAX;
+			fake_await_request(fake);
 			while ((got = io_receive_fds(fake->control, &request, sizeof request, fds, &count)) <=
 				0) {
 				await_daemon(fake);

@@ -170,6 +170,7 @@ static void check_frame(struct client *client, const struct frame *frame)
 		check_status(frame);
 		break;
 	case AGENT_IDENTITY_DONE:
+	case AGENT_BASELINE_DONE:
 		check_status(frame);
 		break;
 	case AGENT_STARTED:

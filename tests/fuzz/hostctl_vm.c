@@ -300,6 +300,8 @@ static void step_on(struct fuzz *fuzz)
 		fake_guest_exit(&fuzz->guest, AGENT_EXITED, 0);
 		break;
 	case VM_PARKING:
+		fake_guest_status(fuzz->guest.agent, AGENT_BASELINE_DONE, 0, 0);
+		fuzz_settle(fuzz->loop);
 		fake_time_fire(fuzz->loop, 0);
 		break;
 	case VM_SAVING:

@@ -264,7 +264,14 @@ class Described(unittest.TestCase):
                     continue
                 tries = [(word, None) for word in schema.get("enum", [])] + [("nonsense", "invalid")]
                 if schema.get("type") == "integer":
-                    tries = [("0", None), ("-1", "invalid"), ("x", "invalid"), ("1x", "invalid"), ("", "invalid")]
+                    least, most = schema["minimum"], schema.get("maximum")
+                    tries = [(str(least), None), (str(least - 1), "invalid")]
+                    tries += [(word, "invalid") for word in ("-1", "x", "1x", "")]
+                    tries += [(str(most), None), (str(most + 1), "invalid")] if most else []
+                elif "maxLength" in schema:
+                    longest = schema["maxLength"]
+                    tries = [(text(schema, longest), None), (text(schema, longest + 1), "invalid")]
+                    tries += [("relative", "invalid"), ("", "invalid")]
                 elif "enum" not in schema:
                     continue
                 for word, code in tries:

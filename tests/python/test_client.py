@@ -298,6 +298,22 @@ class Sandboxes(WithDaemon):
             self.assertEqual(sandbox.wake()["state"], "ready")
             self.assertEqual(command.info()["state"], "running")
 
+    def test_changes(self) -> None:
+        with self.client.create() as sandbox:
+            changes = sandbox.changes()
+            paths = [tinderbox.path_of(change) for change in changes]
+            self.assertEqual(paths, [b"/a", b"/b.d", b"/b\xff", b"/b\xff/c\n"])
+            self.assertEqual([change["kind"] for change in changes], ["added", "removed", "changed", "added"])
+            sandbox.pause()
+            with self.assertRaisesRegex(tinderbox.Conflict, "resume it"):
+                sandbox.changes()
+
+    def test_changes_of_many_pages(self) -> None:
+        daemon = Daemon("--pool", "1", script="boot changes:2500")
+        self.addCleanup(daemon.stop)
+        with checked_client(daemon.socket).create() as sandbox:
+            self.assertEqual([change["path"] for change in sandbox.changes()], [f"/file{i:08}" for i in range(2500)])
+
     def test_idle(self) -> None:
         with self.client.create(idle={"after_ms": 50, "action": "pause"}) as sandbox:
             await_that(lambda: sandbox.info()["state"] == "paused")

@@ -195,6 +195,9 @@ static inline int connect_to_test_host(void)
 	return fd;
 }
 
+/* What the root of the guest is made of; NULL: of nothing that it could tell changes of. */
+static const struct layers *test_layers;
+
 static inline int fixture_start(void **state, bool cgroups)
 {
 	struct fixture *f = calloc(1, sizeof(*f));
@@ -222,6 +225,7 @@ static inline int fixture_start(void **state, bool cgroups)
 		.users = &users_files_system,
 		.identity = &fake_identity_ops,
 		.identity_context = &f->identity,
+		.layers = test_layers,
 		.connect = connect_to_test_host,
 		.shutdown = fake_shutdown,
 		.shutdown_context = f,

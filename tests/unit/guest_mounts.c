@@ -159,12 +159,14 @@ static void a_missing_disk_is_named(void)
 		"root: no base at /dev/none-such (No such file or directory): the initramfs stays the root\n";
 	struct options options = {.root = "/dev/none-such", .upper = "tmpfs"};
 	struct warnings warnings = {0};
+	struct layers layers;
 	struct stat st;
 
 	/* As in an initramfs: a root of its own, with nothing in it. */
 	CHECK(chroot("/mnt") == 0 && chdir("/") == 0);
 	log_init("test", LOG_LEVEL_ERROR);
-	CHECK(!mounts_root(&options, &warnings));
+	CHECK(!mounts_root(&options, &warnings, &layers));
+	CHECK(layers.upper == -1 && layers.lower == -1 && layers.store == -1);
 	CHECK(warnings.length == strlen(expected));
 	CHECK(memcmp(warnings.text, expected, warnings.length) == 0);
 	/* What can go on goes on. */
@@ -176,7 +178,7 @@ static void a_missing_disk_is_named(void)
 	CHECK(stat("/tmp", &st) == 0 && (st.st_mode & 07777) == 01777);
 	strcpy(options.root, "none");
 	warnings.length = 0;
-	CHECK(!mounts_root(&options, &warnings) && warnings.length == 0);
+	CHECK(!mounts_root(&options, &warnings, &layers) && layers.upper == -1 && warnings.length == 0);
 }
 
 static void the_initramfs_is_emptied(void **state)

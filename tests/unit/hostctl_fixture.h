@@ -297,7 +297,7 @@ static inline void client_send_text(int fd, const char *text)
 static inline void client_request(
 	int fd, const char *method, const char *path, const char *headers, const char *body)
 {
-	char head[512];
+	char head[8192]; /* a path may be long */
 	int length = snprintf(head, sizeof head, "%s %s HTTP/1.1\r\nHost: x\r\n%sContent-Length: %zu\r\n\r\n",
 		method, path, headers, body ? strlen(body) : 0);
 

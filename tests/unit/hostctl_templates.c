@@ -165,6 +165,12 @@ static void test_a_failed_build_leaves_nothing_and_the_pool_boots(void **state)
 		{"boot save-refused",
 			"template base could not be built: the guest could not be saved: no room for the "
 			"memory"},
+		{"boot baseline-status:28", "template base could not be built: the agent could not note the "
+					    "guest's files: the guest's "
+					    "disk is full"},
+		{"boot baseline-garbage",
+			"template base could not be built: the agent did not answer whether it has noted the "
+			"guest's files"},
 		{"boot restore-exit:1",
 			"template base could not be built: the VM could not be set up (vmm: fake vmm: told "
 			"not to "

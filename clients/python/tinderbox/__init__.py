@@ -11,7 +11,7 @@ answers are in tinderbox.answers.
             print(output.stream, output.data)
 """
 
-from .client import Client, Command, Sandbox, new_key
+from .client import Client, Command, Sandbox, new_key, path_of
 from .errors import (
     ApiError,
     AttachFailed,
@@ -60,6 +60,7 @@ __all__ = [
     "NotFound",
     "NotReady",
     "Output",
+    "path_of",
     "ProtocolError",
     "RequestTimeout",
     "Result",

@@ -141,6 +141,31 @@ class Receipt(TypedDict):
     verified: bool
 
 
+FileType = Literal[
+    "file", "directory", "symlink", "fifo", "socket", "char_device", "block_device", "unknown"
+]
+
+
+class Change(TypedDict):
+    """Bytes of a path: as path where they are UTF-8. What was removed has no more than its type."""
+
+    kind: Literal["added", "changed", "removed"]
+    path: NotRequired[str]
+    path_b64: NotRequired[str]
+    type: FileType
+    mode: NotRequired[int]
+    uid: NotRequired[int]
+    gid: NotRequired[int]
+    size: NotRequired[int]
+    modified_ms: NotRequired[int]
+
+
+class Changes(TypedDict):
+    changes: list[Change]
+    more: bool
+    skipped: int
+
+
 class SandboxInfo(TypedDict):
     id: str
     name: str | None

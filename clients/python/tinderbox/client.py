@@ -11,6 +11,8 @@ from urllib.parse import quote
 
 from .answers import (
     BuildAnswer,
+    Change,
+    Changes,
     CommandInfo,
     CommandOptions,
     Operation,
@@ -54,6 +56,11 @@ def _name(what: str, name: str) -> str:
 
 def _segment(what: str, name: str) -> str:
     return quote(_name(what, name), safe="")
+
+
+def path_of(change: Change) -> bytes:
+    """os.fsdecode makes a str of it, as the functions of os do."""
+    return base64.b64decode(change["path_b64"]) if "path_b64" in change else change["path"].encode()
 
 
 def _words(argv: Argv) -> list[bytes]:
@@ -247,6 +254,17 @@ class Sandbox:
         method, path = ("DELETE", self._path) if verb == "delete" else ("POST", f"{self._path}/{verb}")
         answer = self._transport.call(method, path, query={"wait": "false"}, key=key)
         return cast(Operation, answer["operation"])
+
+    def changes(self) -> list[Change]:
+        """What it has added, changed and removed against its template; it has to be ready."""
+        found: list[Change] = []
+        query: dict[str, str | bytes] = {}
+        while True:
+            page: Changes = self._transport.call("GET", f"{self._path}/changes", query=query)
+            found += page["changes"]
+            if not page["more"] or not page["changes"]:
+                return found
+            query = {"after": path_of(found[-1])}
 
     def run(
         self,

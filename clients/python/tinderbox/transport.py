@@ -79,7 +79,7 @@ class _Request(NamedTuple):
     method: str
     path: str
     body: Mapping[str, Any] | None
-    query: Mapping[str, str] | None
+    query: Mapping[str, str | bytes] | None
     headers: dict[str, str]
 
     def send(self, connection: _UnixConnection) -> http.client.HTTPResponse:
@@ -107,7 +107,7 @@ class Transport:
         path: str,
         body: Mapping[str, Any] | None = None,
         *,
-        query: Mapping[str, str] | None = None,
+        query: Mapping[str, str | bytes] | None = None,
         key: str | None = None,
     ) -> Any:
         """The JSON of an answer of 2xx, or its text; every other is raised."""
