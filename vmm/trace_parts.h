@@ -105,8 +105,8 @@ struct trace_lane {
 	struct trace_row *row; /* of that */
 };
 
-/* By reason, address, direction and size, in a table with open addressing, twice as large as its bound; behind it
- * the rows for what found no place, one a reason. */
+/* By reason, address, direction and size, in a table with open addressing, twice as large as its bound;
+ * behind it the rows for what found no place, one a reason. */
 enum { TRACE_ROW_SLOTS = 2 * TRACE_ROWS_MAX, TRACE_REASONS_MAX = 64 };
 
 struct trace {
