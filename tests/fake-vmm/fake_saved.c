@@ -163,8 +163,10 @@ void fake_restore(struct fake *fake, int memory, int pages, const char *sum)
 	char digits[VMM_RESTORE_SUM_DIGITS + 1];
 
 	if (pread(fake->kernel, &state, sizeof state, 0) != sizeof state ||
-		memcmp(state.magic, state_magic, sizeof state.magic) != 0)
+		memcmp(state.magic, state_magic, sizeof state.magic) != 0) {
+		errno = EINVAL;
 		fake_fail("the state is none");
+	}
 	if (memory >= 0 && fstat(memory, &status) == 0)
 		fake->memory = (uint64_t)status.st_size;
 	memcpy(fake->script, state.script, sizeof fake->script);

@@ -227,14 +227,14 @@ static void test_what_cannot_be_loaded_is_damaged(void **state)
 {
 	static const char reason[] =
 		"template tools could not be loaded: the VM could not be set up (vmm: fake "
-		"vmm: told not to restore)";
+		"vmm: the state is none: Invalid argument)";
 	struct daemon daemon;
 	char path[160];
 
 	(void)state;
 	start_with_stored(&daemon, NULL);
 	templates_path(&daemon, "tools", path);
-	write_text(path, "state", "\177ELF boot restore-exit:1");
+	write_text(path, "state", "of another kind");
 	daemon_launch(&daemon, "", pool_of_one, true);
 	expect_state(&daemon, "tools", "stored", NULL);
 	/* The second is told at once. */
