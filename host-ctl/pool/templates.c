@@ -163,7 +163,9 @@ struct pool *templates_own_pool(const struct templates *templates)
 
 struct template *templates_loaded(const struct templates *templates, const char *name)
 {
-	return template_store_find(&templates->store, name);
+	struct template *found = template_store_find(&templates->store, name);
+
+	return found;
 }
 
 void templates_set_boot(const struct templates *templates, struct vm_source *source)

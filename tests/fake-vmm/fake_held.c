@@ -386,15 +386,23 @@ static void *run_restored(void *copy)
 	return NULL;
 }
 
-static void restore_one(const struct fake *fake, const struct saved *saved, int fd, off_t *at)
+static struct fake *copy_of(const struct fake *fake)
 {
 	struct fake *copy = malloc(sizeof *copy);
+
+	if (copy)
+		*copy = *fake;
+	else
+		fake_fail("memory");
+	return copy;
+}
+
+static void restore_one(const struct fake *fake, const struct saved *saved, int fd, off_t *at)
+{
+	struct fake *copy = copy_of(fake);
 	struct fake_held *held;
 	pthread_t thread;
 
-	if (!copy)
-		fake_fail("memory");
-	*copy = *fake;
 	copy->session = -1;
 	copy->id = saved->id;
 	fake_hold(copy, saved->takes_input);
