@@ -264,11 +264,16 @@ static inline void daemon_stop(struct daemon *daemon)
 
 /* --- a client --- */
 
+/* Waits while the backlog is full. */
 static inline int client_open(const struct daemon *daemon)
 {
 	const struct timeval limit = {.tv_sec = WAIT_MS / 1000};
 	int fd = unix_connect(daemon->socket, SOCK_STREAM);
 
+	for (int waited = 0; fd == -EAGAIN && waited < WAIT_MS; waited += POLL_MS) {
+		sleep_ms(POLL_MS);
+		fd = unix_connect(daemon->socket, SOCK_STREAM);
+	}
 	assert_true(fd >= 0);
 	fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK);
 	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);

@@ -26,17 +26,10 @@ static void await_fds(const struct daemon *daemon, int wanted)
 	assert_in_range(fds_of(daemon), 1, wanted);
 }
 
-/* Waits while the backlog is full. */
 static int create_later(const struct daemon *daemon)
 {
-	int fd = unix_connect(daemon->socket, SOCK_STREAM);
+	int fd = client_open(daemon);
 
-	for (int waited = 0; fd == -EAGAIN && waited < WAIT_MS; waited += POLL_MS) {
-		sleep_ms(POLL_MS);
-		fd = unix_connect(daemon->socket, SOCK_STREAM);
-	}
-	assert_true(fd >= 0);
-	fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK);
 	client_request(fd, "POST", "/v1/sandboxes", "", "{}");
 	return fd;
 }
