@@ -35,7 +35,7 @@ static const struct verb {
 		sandbox_verb_usage},
 	{"wake", "have them be ready again, whichever way they came to rest", cmd_sandbox_verb,
 		sandbox_verb_usage},
-	{"stop", "switch sandboxes off; their files are lost", cmd_sandbox_verb, sandbox_verb_usage},
+	{"stop", "switch sandboxes off; files stay that are on a disk", cmd_sandbox_verb, sandbox_verb_usage},
 	{"start", "switch them on again", cmd_sandbox_verb, sandbox_verb_usage},
 	{"rm", "remove sandboxes", cmd_sandbox_verb, sandbox_verb_usage},
 	{"events", "print what happens to sandboxes and commands", cmd_events, events_usage},

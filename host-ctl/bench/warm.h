@@ -29,8 +29,7 @@ struct warm {
 
 /*
  * Waits until every VM of the pool is warm and no other one is left, and the machine so at rest. look: shown
- * each answer about the pool on the way; NULL: nobody. It is no error that a pool's target is 0: -1 then says
- * so.
+ * each answer about the pool on the way; NULL: nobody. -1 at once when the pool's target is 0.
  */
 int warm_await_pool(struct warm *warm, void (*look)(void *data, const json_t *pool), void *data);
 /* The program must give output, and end with status 0. */

@@ -148,19 +148,43 @@ static int fail_page(const struct call *call, int error)
 	return cli_fail("cannot write %s: %s; %s", call->page, strerror(error), mend);
 }
 
+/* All of it to fd, which is closed. 0 or -errno. */
+static int write_text(int fd, const char *text, size_t length)
+{
+	int r = io_write_all(fd, text, length);
+
+	/* Where a file system tells only now that it had no room. */
+	if (close(fd) < 0 && errno != EINTR && r == 0)
+		r = -errno;
+	return r;
+}
+
+/* What is no regular file (a device, a named pipe) is written as it is: a rename would take its place. */
+static int write_in_place(const struct call *call, const char *text, size_t length)
+{
+	int fd = open(call->page, O_WRONLY | O_CLOEXEC | O_NOCTTY), r;
+
+	if (fd < 0)
+		return fail_page(call, errno);
+	r = write_text(fd, text, length);
+	return r < 0 ? fail_page(call, -r) : 0;
+}
+
 /* Under a name of its own first: PAGE is what it was, or whole. */
 static int write_file(const struct call *call, const char *text, size_t length)
 {
+	struct stat status;
 	char path[PATH_MAX];
 	int fd, r;
 
+	if (stat(call->page, &status) == 0 && !S_ISREG(status.st_mode))
+		return write_in_place(call, text, length);
 	if (snprintf(path, sizeof(path), "%s.%d.tmp", call->page, (int)getpid()) >= (int)sizeof(path))
 		return fail_page(call, ENAMETOOLONG);
 	fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
 	if (fd < 0)
 		return fail_page(call, errno);
-	r = io_write_all(fd, text, length);
-	fd_close(&fd);
+	r = write_text(fd, text, length);
 	if (r == 0 && rename(path, call->page) < 0)
 		r = -errno;
 	if (r < 0)
@@ -201,10 +225,13 @@ static int load(struct call *call)
 	for (size_t i = 0; i < call->count; i++) {
 		if (trace_load(&call->traces[i], call->files[i], error) < 0)
 			return cli_fail("%s", error);
-		r = report_init(&call->reports[i], &call->traces[i], call->shown[i], call->whole);
-		if (r < 0)
-			return cli_fail("out of memory");
+		/* Where one has no hello, it is all of both: a boot is not compared with a whole trace. */
+		call->whole = call->whole || !call->traces[i].has_hello;
 	}
+	for (size_t i = 0; r == 0 && i < call->count; i++)
+		r = report_init(&call->reports[i], &call->traces[i], call->shown[i], call->whole);
+	if (r < 0)
+		return cli_fail("out of memory");
 	/* A device has one colour in both. */
 	call->reports[1].palette = &call->reports[0];
 	if (call->count == FILES_MAX)

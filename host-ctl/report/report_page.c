@@ -263,8 +263,8 @@ static void put_changes(FILE *to, const struct changes *changes)
 	}
 	fputs(shown ? "</table>\n" : "", to);
 	fprintf(to,
-		"<p>%zu more differ; of times those that differ by no more than %u %%, or by less than %d "
-		"µs.</p>\n</section>\n",
+		"<p>%zu more differ. Times that do so by no more than %u %%, or by less than %d µs, are "
+		"among them.</p>\n</section>\n",
 		changes->count - shown, changes->bound, CHANGES_NS_MIN / 1000);
 }
 

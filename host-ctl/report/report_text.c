@@ -237,15 +237,22 @@ static void print_change(FILE *to, const struct change *change)
 		change->unit == CHANGE_NS ? "ms" : "", before, after, more ? '+' : '-', difference, share);
 }
 
+static void print_side(FILE *to, const char *side, const struct report *report)
+{
+	char text[TRACE_NOTE_MAX];
+
+	report_describe(report, text, sizeof(text));
+	fprintf(to, "%-7s %s: %s\n", side, report->file, text);
+	if (!report->trace->has_hello)
+		fputs("        the agent never said hello: this is of all that was traced\n", to);
+}
+
 void report_print_changes(FILE *to, const struct changes *changes, size_t top)
 {
 	size_t in_place = 0;
-	char text[TRACE_NOTE_MAX];
 
-	report_describe(changes->before, text, sizeof(text));
-	fprintf(to, "before  %s: %s\n", changes->before->file, text);
-	report_describe(changes->after, text, sizeof(text));
-	fprintf(to, "after   %s: %s\n", changes->after->file, text);
+	print_side(to, "before", changes->before);
+	print_side(to, "after", changes->after);
 	if (changes->large == 0)
 		fprintf(to, "\nNothing differs in count, and no time by more than %u %%.\n", changes->bound);
 	for (size_t i = 0; i < changes->large; i++) {
