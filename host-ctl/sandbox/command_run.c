@@ -469,10 +469,7 @@ static void end_asleep(struct command *command)
 	const struct error *error = &command->sandbox->error;
 
 	command_fail(command, error->kind ? error->kind : ERROR_CONFLICT,
-		error->kind				    ? error->message
-		: command->sandbox->state == SANDBOX_PAUSED ? "the sandbox could not be resumed"
-							    : "the sandbox was suspended",
-		error->cause);
+		error->kind ? error->message : "the sandbox could not be resumed", error->cause);
 }
 
 static void read_all(struct command *command)
@@ -527,8 +524,15 @@ void command_sandbox_changed(struct command *command)
 		stop_clock(command);
 		return;
 	case SANDBOX_PAUSED:
-	case SANDBOX_SUSPENDED:
 		if (command->state == COMMAND_WAKING && !command->returns)
+			end_asleep(command);
+		else
+			stop_clock(command);
+		return;
+	case SANDBOX_SUSPENDED:
+		/* What was about to start when it was suspended does so when it is woken; after a wake that
+		 * did not come about it ends. */
+		if (command->state == COMMAND_WAKING && !command->returns && command->sandbox->error.kind)
 			end_asleep(command);
 		else
 			stop_clock(command);

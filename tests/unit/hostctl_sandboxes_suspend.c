@@ -2,7 +2,7 @@
 /* Suspend and wake: what is on the disk meanwhile, what is kept, and what is refused. */
 #include "tests/unit/hostctl_suspend_fixture.h"
 
-enum { CYCLES = 5 };
+enum { CYCLES = 5, STARTS = 20 };
 
 static void start_one(struct daemon *daemon, const char *script, const char *body, char id[32])
 {
@@ -183,6 +183,27 @@ static void test_what_runs_goes_on(void **state)
 	wake(&daemon, id);
 	await_output(&daemon, id, command.id, "\"first second\"");
 	expect_field(&daemon, id, sleeper, "result", "{\"kind\":\"killed\"}");
+	finish(&daemon);
+}
+
+/* What is about to start when it is suspended starts, at the latest when it is woken. */
+static void test_what_starts_meanwhile(void **state)
+{
+	struct daemon daemon;
+	struct command command;
+	struct stream stream;
+	char id[32];
+
+	(void)state;
+	start_one(&daemon, "boot", "{}", id);
+	for (int i = 0; i < STARTS; i++) {
+		create_command(&daemon, id, "{\"argv\":[\"exit\",\"7\"],\"on_detach\":\"keep\"}", &command);
+		assert_int_equal(attach(&daemon, id, &command, "", &stream), 101);
+		suspend(&daemon, id);
+		wake(&daemon, id);
+		close_stream(&stream);
+		await_result(&daemon, id, command.id, "{\"kind\":\"exited\",\"code\":7}");
+	}
 	finish(&daemon);
 }
 
@@ -431,6 +452,7 @@ int main(void)
 		cmocka_unit_test(test_wake_takes_each_way),
 		cmocka_unit_test(test_a_command_wakes_it),
 		cmocka_unit_test(test_what_runs_goes_on),
+		cmocka_unit_test(test_what_starts_meanwhile),
 		cmocka_unit_test(test_clients_that_are_attached),
 		cmocka_unit_test(test_saves_that_fail),
 		cmocka_unit_test(test_vmms_that_end),
