@@ -526,14 +526,6 @@ unsigned int pool_target(const struct pool *pool)
 	return pool->config.target;
 }
 
-static struct vm *find_warm(const struct pool *pool)
-{
-	for (unsigned int i = 0; i < POOL_VMS_MAX; i++)
-		if (pool->slots[i] && pool->slots[i]->state == VM_WARM)
-			return pool->slots[i];
-	return NULL;
-}
-
 void pool_stop(struct pool *pool)
 {
 	struct error error;
@@ -556,7 +548,7 @@ void pool_stop(struct pool *pool)
 
 struct vm *pool_claim_vm(struct pool *pool, struct pool_claim *claim, struct error *error)
 {
-	struct vm *vm = find_warm(pool);
+	struct vm *vm = pool_find_warm(pool);
 	struct metrics_gauges now;
 
 	error->kind = ERROR_NONE;

@@ -69,6 +69,8 @@ void pool_refuse_own(struct pool *pool, const struct error *error);
 /* From when a pool is made until it is destroyed. */
 void pool_join_slots(struct pool *pool);
 void pool_quit_slots(struct pool *pool);
+/* A warm VM of the pool's, or NULL. */
+struct vm *pool_find_warm(const struct pool *pool);
 /* How many slots this pool may take now: those that are free, less what claims of other pools wait for when
  * none waits here. */
 unsigned int pool_free_slots(const struct pool *pool);

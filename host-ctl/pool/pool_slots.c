@@ -37,7 +37,7 @@ unsigned int pool_free_slots(const struct pool *pool)
 	return free > kept ? free - kept : 0;
 }
 
-static struct vm *find_idle(const struct pool *pool)
+struct vm *pool_find_warm(const struct pool *pool)
 {
 	for (unsigned int i = 0; i < POOL_VMS_MAX; i++)
 		if (pool->slots[i] && pool->slots[i]->state == VM_WARM)
@@ -63,7 +63,7 @@ void pool_make_way(struct pool *pool)
 		}
 	}
 	if (richest && count_unserved(pool))
-		vm_retire(find_idle(richest), "its place was wanted for another VM (--max-vms)");
+		vm_retire(pool_find_warm(richest), "its place was wanted for another VM (--max-vms)");
 }
 
 void pool_pass_on(const struct pool *pool)
