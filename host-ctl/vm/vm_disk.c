@@ -35,19 +35,22 @@ static int hold(int fd)
 	return held < 0 ? -errno : held;
 }
 
+/* fd: of open, or -1 with errno set. 0 or -errno. */
+static int take_upper(struct vm *vm, int *upper, int fd)
+{
+	*upper = fd;
+	if (fd < 0)
+		return -errno;
+	fd_close(&vm->upper);
+	vm->upper = hold(fd);
+	return vm->upper < 0 ? vm->upper : 0;
+}
+
 static int open_known_upper(struct vm *vm, int *upper, struct error *error)
 {
 	const struct vm_file *file = &vm->source->upper;
-	int status = 0;
+	int status = take_upper(vm, upper, open(file->path, O_RDWR | O_CLOEXEC));
 
-	*upper = open(file->path, O_RDWR | O_CLOEXEC);
-	if (*upper < 0)
-		status = -errno;
-	if (!status) {
-		fd_close(&vm->upper);
-		vm->upper = hold(*upper);
-		status = vm->upper < 0 ? vm->upper : 0;
-	}
 	if (status)
 		error_set(error, ERROR_INTERNAL, "cannot open the disk %.400s: %s", file->name,
 			strerror(-status));
@@ -58,16 +61,8 @@ static int open_known_upper(struct vm *vm, int *upper, struct error *error)
 static int open_upper(struct vm *vm, int *upper, struct error *error)
 {
 	const char *folder = vm->config->upper_directory;
-	int status = 0;
+	int status = take_upper(vm, upper, open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
 
-	*upper = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-	if (*upper < 0)
-		status = -errno;
-	if (!status) {
-		fd_close(&vm->upper);
-		vm->upper = hold(*upper);
-		status = vm->upper < 0 ? vm->upper : 0;
-	}
 	if (status == -EOPNOTSUPP || status == -EISDIR)
 		error_set(error, ERROR_INTERNAL,
 			"cannot make a disk in %.400s: its file system has no files without a name "
