@@ -25,7 +25,7 @@ static const char building_prefix[] = ".building-", content[] = "image";
 static int fail(struct error *error, int status, const char *what)
 {
 	error_set(error, ERROR_INTERNAL, "cannot %.200s: %s%s", what, strerror(-status),
-		status == -ENOSPC || status == -EDQUOT
+		error_is_of_full_disk(status)
 			? ": make room on the disk of the state folder, or name another with --state-dir"
 			: "");
 	return status;

@@ -114,7 +114,7 @@ static int fail_read_only(const struct journal *journal, struct error *error)
 /* Of a system call. */
 static int fail_system(const struct journal *journal, int status, const char *what, struct error *error)
 {
-	if (status == -ENOSPC || status == -EDQUOT)
+	if (error_is_of_full_disk(status))
 		return fail_no_room(journal, error);
 	if (status == -EROFS)
 		return fail_read_only(journal, error);

@@ -102,7 +102,7 @@ static bool disk_is_full(const struct template_job *job, int status, const char 
 	if (job->loading)
 		return false;
 	if (status)
-		return status == -ENOSPC || status == -EDQUOT;
+		return error_is_of_full_disk(status);
 	return job->saving && !job->saved &&
 	       (strstr(cause, strerror(ENOSPC)) || strstr(cause, strerror(EDQUOT)));
 }

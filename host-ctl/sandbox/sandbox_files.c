@@ -133,7 +133,7 @@ int sandbox_files_keep(const char *state_directory, const char *id, const struct
 	if (status == -ENOENT)
 		return error_set(error, ERROR_NOT_READY,
 			"the template of sandbox %s was replaced just now: try again", id);
-	return error_set(error, status == -ENOSPC || status == -EDQUOT ? ERROR_EXHAUSTED : ERROR_INTERNAL,
+	return error_set(error, error_is_of_full_disk(status) ? ERROR_EXHAUSTED : ERROR_INTERNAL,
 		"the disk of sandbox %s cannot be kept in %.400s/%s: %s", id, state_directory,
 		STATE_FOLDER_SANDBOXES, strerror(-status));
 }
@@ -173,7 +173,7 @@ int sandbox_files_sync(const char *state_directory, const char *id, struct error
 	fd_close(&all);
 	if (!status || status == -ENOENT)
 		return 0;
-	return error_set(error, status == -ENOSPC || status == -EDQUOT ? ERROR_EXHAUSTED : ERROR_INTERNAL,
+	return error_set(error, error_is_of_full_disk(status) ? ERROR_EXHAUSTED : ERROR_INTERNAL,
 		"the disk of sandbox %s cannot be brought to the host's, in %.400s/%s: %s", id,
 		state_directory, STATE_FOLDER_SANDBOXES, strerror(-status));
 }

@@ -46,7 +46,7 @@ void sandbox_save_know_base(struct sandbox_save *save, const struct vm_source *s
 
 static int fail(struct sandbox_save *save, const char *what, int status)
 {
-	const bool full = status == -ENOSPC || status == -EDQUOT || status == -EFBIG;
+	const bool full = error_is_of_full_disk(status) || status == -EFBIG;
 
 	return error_set(&save->error, full ? ERROR_EXHAUSTED : ERROR_INTERNAL,
 		"sandbox %s cannot be saved in %.256s/" STATE_FOLDER_SANDBOXES ": %s: %s", save->id,

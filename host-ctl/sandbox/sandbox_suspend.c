@@ -124,7 +124,7 @@ static void give_up(struct sandbox_suspension *suspension)
 
 static void refuse(struct sandbox_suspension *suspension, const char *what, int status, const char *words)
 {
-	const bool full = status == -ENOSPC || status == -EDQUOT || status == -EFBIG;
+	const bool full = error_is_of_full_disk(status) || status == -EFBIG;
 
 	error_set(&suspension->sandbox->error, full ? ERROR_EXHAUSTED : ERROR_INTERNAL,
 		"sandbox %s could not be %s: %s", suspension->sandbox->id, what,

@@ -2,6 +2,7 @@
 #include "host-ctl/support/error.h"
 #include "host-ctl/support/text.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -53,6 +54,11 @@ bool error_is_refusal(enum error_kind kind)
 {
 	return kinds[kind].retryable ||
 	       (kind > ERROR_NONE && kind < ERROR_INTERNAL && kind != ERROR_BUILD_FAILED);
+}
+
+bool error_is_of_full_disk(int status)
+{
+	return status == -ENOSPC || status == -EDQUOT;
 }
 
 int error_set(struct error *error, enum error_kind kind, const char *format, ...)

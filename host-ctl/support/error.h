@@ -48,6 +48,8 @@ unsigned int error_http_status(enum error_kind kind);
 enum error_kind error_find_kind(const char *code);
 /* Whatever was asked for was refused before any of it was begun. */
 bool error_is_refusal(enum error_kind kind);
+/* -errno of a call that found no room on a disk, or none in its owner's quota. */
+bool error_is_of_full_disk(int status);
 
 /* Fills *error; vm and cause become empty. Returns -1, so that a caller can `return error_set(...)`. */
 int error_set(struct error *error, enum error_kind kind, const char *format, ...)
