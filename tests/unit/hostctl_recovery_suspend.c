@@ -204,14 +204,14 @@ static void test_with_a_disk(void **state)
 	start_with_templates_and(&daemon, "boot", pool_of_one);
 	succeed(&daemon, "POST", "/v1/templates", "{\"name\":\"tools\",\"disk\":\"64M\"}");
 	create_sandbox(&daemon, on_it, id);
-	upper = saved_status(&daemon, id, "upper");
+	upper = sandbox_file_status(&daemon, id, "upper");
 	for (int i = 1; i < 4; i++) {
 		suspend(&daemon, id);
 		/* upper, lower and boot.json besides. */
 		expect_saved(&daemon, id, 8);
 		start_again(&daemon);
 		await_state(&daemon, id, "suspended");
-		assert_true(saved_status(&daemon, id, "upper").st_ino == upper.st_ino);
+		assert_true(sandbox_file_status(&daemon, id, "upper").st_ino == upper.st_ino);
 		wake(&daemon, id);
 		expect_lives(&daemon, id, i + 1);
 	}

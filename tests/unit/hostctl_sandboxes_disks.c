@@ -13,7 +13,7 @@ static void test_its_files_go_with_it(void **state)
 	create_sandbox(&daemon, on_it, other);
 	expect_files(&daemon, id);
 	expect_files(&daemon, other);
-	assert_true(status_of(&daemon, id, "upper").st_blocks > 0);
+	assert_true(sandbox_file_status(&daemon, id, "upper").st_blocks > 0);
 	expect_receipt(&daemon, id, 5, bytes_of(&daemon, id));
 	expect_files(&daemon, other);
 	delete_sandbox(&daemon, other);
@@ -22,7 +22,7 @@ static void test_its_files_go_with_it(void **state)
 	assert_int_equal(access(path, F_OK), -1);
 	/* Without a disk there is nothing of the kind. */
 	create_sandbox(&daemon, "{}", id);
-	assert_false(is_there(&daemon, id));
+	assert_false(sandbox_has_file(&daemon, id, ""));
 	expect_receipt(&daemon, id, 1, 0);
 	finish(&daemon);
 }
@@ -116,7 +116,7 @@ static void test_a_damaged_journal_leaves_them(void **state)
 	snprintf(path, sizeof path, "%s/journal.db-wal", daemon.state);
 	unlink(path);
 	daemon_launch(&daemon, "", pool_of_one, true);
-	assert_false(is_there(&daemon, id));
+	assert_false(sandbox_has_file(&daemon, id, ""));
 	aside[0] = '\0';
 	listing = opendir(daemon.state);
 	assert_non_null(listing);
@@ -145,12 +145,12 @@ static void test_the_next_daemon_knows_them(void **state)
 	kill_daemon(&daemon);
 	daemon.keep_kernel = true;
 	/* What no row tells of. */
-	file_of(&daemon, "sb-0123456789abcdef", "", path);
+	sandbox_file(&daemon, "sb-0123456789abcdef", "", path);
 	assert_int_equal(mkdir(path, 0700), 0);
 	write_text(path, "upper", "left");
 	daemon_launch(&daemon, "", pool_of_one, true);
 	await_state(&daemon, id, "ready");
-	assert_false(is_there(&daemon, "sb-0123456789abcdef"));
+	assert_false(sandbox_has_file(&daemon, "sb-0123456789abcdef", ""));
 	expect_files(&daemon, id);
 	expect_receipt(&daemon, id, 5, bytes_of(&daemon, id));
 	finish(&daemon);

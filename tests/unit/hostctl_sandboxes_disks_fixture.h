@@ -5,6 +5,7 @@
 #define TESTS_UNIT_HOSTCTL_SANDBOXES_DISKS_FIXTURE_H
 
 #include "tests/unit/hostctl_recovery_fixture.h"
+#include "tests/unit/hostctl_sandbox_files.h"
 
 enum { BLOCK = 512, BOOTS_AT = 8, NAMES = 6 /* four files, and the two of every folder */ };
 
@@ -26,34 +27,12 @@ static inline void finish(struct daemon *daemon)
 	remove_state(daemon);
 }
 
-static inline void file_of(const struct daemon *daemon, const char *id, const char *name, char path[160])
-{
-	snprintf(path, 160, "%s/sandboxes/%.40s%s%s", daemon->state, id, name[0] ? "/" : "", name);
-}
-
-static inline bool is_there(const struct daemon *daemon, const char *id)
-{
-	char path[160];
-
-	file_of(daemon, id, "", path);
-	return access(path, F_OK) == 0;
-}
-
-static inline struct stat status_of(const struct daemon *daemon, const char *id, const char *name)
-{
-	struct stat status;
-	char path[160];
-
-	file_of(daemon, id, name, path);
-	assert_int_equal(lstat(path, &status), 0);
-	return status;
-}
-
 /* Both are what the VM has open, by a name. */
 static inline void expect_files(const struct daemon *daemon, const char *id)
 {
 	char path[160], start[8];
-	struct stat lower = status_of(daemon, id, "lower"), upper = status_of(daemon, id, "upper"), disk;
+	struct stat lower = sandbox_file_status(daemon, id, "lower"),
+		    upper = sandbox_file_status(daemon, id, "upper"), disk;
 	int fd;
 
 	templates_path(daemon, "tools/disk", path);
@@ -61,10 +40,10 @@ static inline void expect_files(const struct daemon *daemon, const char *id)
 	assert_true(disk.st_ino == lower.st_ino && disk.st_dev == lower.st_dev);
 	assert_int_equal(upper.st_nlink, 1);
 	assert_int_equal(upper.st_mode & 07777, 0600);
-	assert_int_equal(status_of(daemon, id, "").st_mode & 07777, 0700);
-	file_of(daemon, id, "", path);
+	assert_int_equal(sandbox_file_status(daemon, id, "").st_mode & 07777, 0700);
+	sandbox_file(daemon, id, "", path);
 	assert_int_equal(count_entries(path, ""), NAMES);
-	file_of(daemon, id, "upper", path);
+	sandbox_file(daemon, id, "upper", path);
 	fd = open(path, O_RDONLY | O_CLOEXEC);
 	assert_true(fd >= 0);
 	assert_int_equal(read(fd, start, sizeof start), sizeof start);
@@ -75,8 +54,8 @@ static inline void expect_files(const struct daemon *daemon, const char *id)
 /* Of the host's disk, what is only its own. */
 static inline long bytes_of(const struct daemon *daemon, const char *id)
 {
-	return (long)(status_of(daemon, id, "upper").st_blocks +
-		       status_of(daemon, id, "boot.json").st_blocks) *
+	return (long)(sandbox_file_status(daemon, id, "upper").st_blocks +
+		       sandbox_file_status(daemon, id, "boot.json").st_blocks) *
 	       BLOCK;
 }
 
@@ -93,7 +72,7 @@ static inline void expect_receipt(const struct daemon *daemon, const char *id, l
 	assert_int_equal(json_integer_value(json_object_get(removed, "bytes")), bytes);
 	assert_string_equal(member(&answer, "verified"), "true");
 	answer_finish(&answer);
-	assert_false(is_there(daemon, id));
+	assert_false(sandbox_has_file(daemon, id, ""));
 }
 
 static inline void stop_sandbox(
@@ -113,12 +92,12 @@ static inline void stop_sandbox(
 static inline void expect_boots(
 	const struct daemon *daemon, const char *id, const struct stat *upper, int boots)
 {
-	struct stat now = status_of(daemon, id, "upper");
+	struct stat now = sandbox_file_status(daemon, id, "upper");
 	char path[160], count;
 	int fd;
 
 	assert_true(now.st_ino == upper->st_ino && now.st_dev == upper->st_dev);
-	file_of(daemon, id, "upper", path);
+	sandbox_file(daemon, id, "upper", path);
 	fd = open(path, O_RDONLY | O_CLOEXEC);
 	assert_true(fd >= 0);
 	assert_int_equal(pread(fd, &count, 1, BOOTS_AT), 1);

@@ -19,7 +19,7 @@ static void test_a_stop_keeps_them(void **state)
 	(void)state;
 	start_with_disk(&daemon);
 	create_sandbox(&daemon, on_it, id);
-	upper = status_of(&daemon, id, "upper");
+	upper = sandbox_file_status(&daemon, id, "upper");
 	for (int boots = 0; boots < 3; boots++) {
 		expect_boots(&daemon, id, &upper, boots);
 		stop_sandbox(&daemon, id, boots % 2 ? "{\"discard_files\":false}" : NULL, "it was stopped");
@@ -48,7 +48,7 @@ static void test_a_stop_may_discard_them(void **state)
 	start_with_disk(&daemon);
 	create_sandbox(&daemon, on_it, id);
 	stop_sandbox(&daemon, id, discard, "it was stopped, and its files are gone");
-	assert_false(is_there(&daemon, id));
+	assert_false(sandbox_has_file(&daemon, id, ""));
 	ask_sandbox(&daemon, id, "start", "ready");
 	expect_files(&daemon, id);
 	/* Nor when the request is not sound. */
@@ -59,11 +59,11 @@ static void test_a_stop_may_discard_them(void **state)
 	expect_files(&daemon, id);
 	/* That may be thought of later. */
 	stop_sandbox(&daemon, id, discard, "it was stopped");
-	assert_false(is_there(&daemon, id));
+	assert_false(sandbox_has_file(&daemon, id, ""));
 	ask_sandbox(&daemon, id, "start", "ready");
 	expect_boots(&daemon, id,
-		&(struct stat){.st_ino = status_of(&daemon, id, "upper").st_ino,
-			.st_dev = status_of(&daemon, id, "upper").st_dev},
+		&(struct stat){.st_ino = sandbox_file_status(&daemon, id, "upper").st_ino,
+			.st_dev = sandbox_file_status(&daemon, id, "upper").st_dev},
 		0);
 	expect_receipt(&daemon, id, 5, bytes_of(&daemon, id));
 	finish(&daemon);
@@ -78,7 +78,7 @@ static void test_a_start_needs_no_template(void **state)
 	(void)state;
 	start_with_disk(&daemon);
 	create_sandbox(&daemon, on_it, id);
-	upper = status_of(&daemon, id, "upper");
+	upper = sandbox_file_status(&daemon, id, "upper");
 	stop_sandbox(&daemon, id, NULL, "it was stopped");
 	await_vms(&daemon, "tools", 0);
 	succeed(&daemon, "POST", "/v1/templates", "{\"name\":\"tools\",\"disk\":\"32M\"}");
@@ -91,7 +91,7 @@ static void test_a_start_needs_no_template(void **state)
 	expect_boots(&daemon, id, &upper, 2);
 	expect_echo_in(&daemon, id);
 	/* The lower has no other name now. */
-	assert_int_equal(status_of(&daemon, id, "lower").st_nlink, 1);
+	assert_int_equal(sandbox_file_status(&daemon, id, "lower").st_nlink, 1);
 	delete_sandbox(&daemon, id);
 	daemon_stop(&daemon);
 	remove_state(&daemon);
@@ -115,7 +115,7 @@ static void test_starts_that_fail(void **state)
 	(void)state;
 	start_with_disk(&daemon);
 	create_sandbox(&daemon, on_it, id);
-	upper = status_of(&daemon, id, "upper");
+	upper = sandbox_file_status(&daemon, id, "upper");
 	stop_sandbox(&daemon, id, NULL, "it was stopped");
 	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
 		write_kernel(&daemon, cases[i].script);
@@ -129,7 +129,7 @@ static void test_starts_that_fail(void **state)
 	}
 	write_kernel(&daemon, "boot");
 	write_image(&daemon, 'x');
-	file_of(&daemon, id, "image", path);
+	sandbox_file(&daemon, id, "image", path);
 	snprintf(message, sizeof message,
 		"the files of sandbox %s lie upon the image %s: it has changed since: put it back as it was; "
 		"or stop the sandbox with \"discard_files\": true, and it starts without them",
@@ -143,7 +143,7 @@ static void test_starts_that_fail(void **state)
 		"was; or stop the sandbox with \"discard_files\": true, and it starts without them",
 		id, daemon.folder);
 	expect_refusal_of(&daemon, "POST", id, "/start", NULL, 409, "conflict", message);
-	file_of(&daemon, id, "boot.json", path);
+	sandbox_file(&daemon, id, "boot.json", path);
 	assert_int_equal(truncate(path, 10), 0);
 	call_sandbox(&daemon, "POST", id, "/start", NULL, &answer);
 	assert_int_equal(answer.status, 500);
@@ -202,7 +202,7 @@ static void test_a_start_may_be_given_up(void **state)
 	delete_sandbox(&daemon, id);
 	await_operation(&daemon, &answer, "start", "failed", same, code);
 	assert_string_equal(code, "conflict");
-	assert_false(is_there(&daemon, id));
+	assert_false(sandbox_has_file(&daemon, id, ""));
 	await_pool(&daemon, "busy", 0);
 	write_kernel(&daemon, "boot");
 	finish(&daemon);
@@ -266,7 +266,7 @@ static void test_they_outlive_their_vm(void **state)
 	(void)state;
 	start_with_disk(&daemon);
 	create_sandbox(&daemon, on_it, id);
-	upper = status_of(&daemon, id, "upper");
+	upper = sandbox_file_status(&daemon, id, "upper");
 	start_detached(&daemon, id, "{\"argv\":[\"started-sleep\"],\"on_detach\":\"keep\"}", command);
 	kill_vm(&daemon, id);
 	await_state(&daemon, id, "stopped");
@@ -296,7 +296,7 @@ static void test_they_outlive_the_daemon(void **state)
 	create_sandbox(&daemon, on_it, stopped);
 	create_sandbox(&daemon, on_it, both);
 	stop_sandbox(&daemon, stopped, NULL, "it was stopped");
-	upper = status_of(&daemon, id, "upper");
+	upper = sandbox_file_status(&daemon, id, "upper");
 	terminate(&daemon);
 	daemon_launch(&daemon, "", pool_of_one, true);
 	await_state(&daemon, id, "stopped");
@@ -312,7 +312,7 @@ static void test_they_outlive_the_daemon(void **state)
 	expect_echo_in(&daemon, id);
 	stop_sandbox(&daemon, id, NULL, "it was stopped");
 	ask_sandbox(&daemon, both, "start", "ready");
-	upper = status_of(&daemon, both, "upper");
+	upper = sandbox_file_status(&daemon, both, "upper");
 	/* ...unless that ends meanwhile, as both do with the host. */
 	kill_daemon(&daemon);
 	kill_all(&daemon);

@@ -29,8 +29,8 @@ static void test_cycles(void **state)
 		assert_int_equal(pool_number(&daemon, "busy"), 0);
 		assert_int_equal(count_entries(daemon.cgroups, "vm-"), 1);
 		expect_saved(&daemon, id, 5);
-		assert_true(has_saved(&daemon, id, "pages"));
-		assert_true(saved_status(&daemon, id, "memory").st_ino == memory.st_ino);
+		assert_true(sandbox_has_file(&daemon, id, "pages"));
+		assert_true(sandbox_file_status(&daemon, id, "memory").st_ino == memory.st_ino);
 		ask_sandbox(&daemon, id, "suspend", "suspended");
 		wake(&daemon, id);
 		ask_sandbox(&daemon, id, "wake", "ready");
@@ -41,7 +41,7 @@ static void test_cycles(void **state)
 	expect_lives(&daemon, "web", CYCLES + 1);
 	assert_string_equal(field(&daemon, id, "memory_max"), "134217728");
 	delete_sandbox(&daemon, id);
-	assert_false(has_saved(&daemon, id, ""));
+	assert_false(sandbox_has_file(&daemon, id, ""));
 	finish(&daemon);
 }
 
@@ -89,7 +89,7 @@ static void test_wake_takes_each_way(void **state)
 	call_sandbox(&daemon, "POST", id, "/stop", "{\"discard_files\":true}", &answer);
 	assert_int_equal(answer.status, 200);
 	answer_finish(&answer);
-	assert_false(has_saved(&daemon, id, ""));
+	assert_false(sandbox_has_file(&daemon, id, ""));
 	snprintf(message, sizeof message, "sandbox %s is stopped, and cannot be suspended: start it first",
 		id);
 	expect_refusal_of(&daemon, "POST", id, "/suspend", NULL, 409, "conflict", message);
@@ -312,7 +312,7 @@ static void test_wakes_that_fail(void **state)
 	(void)state;
 	start_one(&daemon, "boot", "{}", id);
 	suspend(&daemon, id);
-	saved_path(&daemon, id, "pages", path);
+	sandbox_file(&daemon, id, "pages", path);
 	snprintf(aside, sizeof aside, "%s.aside", path);
 	assert_int_equal(rename(path, aside), 0);
 	snprintf(message, sizeof message,
@@ -365,7 +365,7 @@ static void test_guests_that_die_of_it(void **state)
 	start_again(&daemon);
 	await_state(&daemon, id, "suspended");
 	delete_sandbox(&daemon, id);
-	assert_false(has_saved(&daemon, id, ""));
+	assert_false(sandbox_has_file(&daemon, id, ""));
 	finish(&daemon);
 }
 
@@ -403,7 +403,7 @@ static void test_it_is_deleted(void **state)
 	/* On its way, */
 	call_sandbox(&daemon, "POST", id, "/suspend?wait=false", NULL, &answer);
 	delete_sandbox(&daemon, id);
-	assert_false(has_saved(&daemon, id, ""));
+	assert_false(sandbox_has_file(&daemon, id, ""));
 	await_operation(&daemon, &answer, "suspend", "failed", id, code);
 	assert_string_equal(code, "conflict");
 	/* there, */
@@ -415,14 +415,14 @@ static void test_it_is_deleted(void **state)
 		json_integer_value(json_object_get(json_object_get(answer.json, "removed"), "files")), 5);
 	assert_string_equal(member(&answer, "verified"), "true");
 	answer_finish(&answer);
-	assert_false(has_saved(&daemon, id, ""));
+	assert_false(sandbox_has_file(&daemon, id, ""));
 	/* and on its way back. */
 	create_sandbox(&daemon, "{}", id);
 	suspend(&daemon, id);
 	call_sandbox(&daemon, "POST", id, "/wake?wait=false", NULL, &answer);
 	answer_finish(&answer);
 	delete_sandbox(&daemon, id);
-	assert_false(has_saved(&daemon, id, ""));
+	assert_false(sandbox_has_file(&daemon, id, ""));
 	finish(&daemon);
 }
 

@@ -4,44 +4,22 @@
 #define TESTS_UNIT_HOSTCTL_SUSPEND_FIXTURE_H
 
 #include "tests/unit/hostctl_recovery_fixture.h"
+#include "tests/unit/hostctl_sandbox_files.h"
 
 static char *const pool_of_one[] = {"--pool", "1", NULL};
-
-static inline void saved_path(const struct daemon *daemon, const char *id, const char *name, char path[192])
-{
-	snprintf(path, 192, "%s/sandboxes/%.40s%s%s", daemon->state, id, name[0] ? "/" : "", name);
-}
-
-static inline bool has_saved(const struct daemon *daemon, const char *id, const char *name)
-{
-	char path[192];
-
-	saved_path(daemon, id, name, path);
-	return access(path, F_OK) == 0;
-}
-
-static inline struct stat saved_status(const struct daemon *daemon, const char *id, const char *name)
-{
-	struct stat status;
-	char path[192];
-
-	saved_path(daemon, id, name, path);
-	assert_int_equal(lstat(path, &status), 0);
-	return status;
-}
 
 /* Files of its folder, by their number. */
 static inline void expect_saved(const struct daemon *daemon, const char *id, int files)
 {
 	char path[192];
 
-	saved_path(daemon, id, "", path);
+	sandbox_file(daemon, id, "", path);
 	assert_int_equal(count_entries(path, "") - 2, files);
-	assert_int_equal(saved_status(daemon, id, "").st_mode & 07777, 0700);
-	assert_true(has_saved(daemon, id, "state"));
-	assert_true(has_saved(daemon, id, "memory"));
-	assert_true(has_saved(daemon, id, "image"));
-	assert_true(has_saved(daemon, id, "saved.json"));
+	assert_int_equal(sandbox_file_status(daemon, id, "").st_mode & 07777, 0700);
+	assert_true(sandbox_has_file(daemon, id, "state"));
+	assert_true(sandbox_has_file(daemon, id, "memory"));
+	assert_true(sandbox_has_file(daemon, id, "image"));
+	assert_true(sandbox_has_file(daemon, id, "saved.json"));
 }
 
 /* It cannot be restored: nothing is there that it was, and nothing half. */
@@ -51,7 +29,7 @@ static inline void expect_none_saved(const struct daemon *daemon, const char *id
 		"state", "pages", "state.new", "pages.new", "memory.new", "image.new", "saved.json.new"};
 
 	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-		assert_false(has_saved(daemon, id, names[i]));
+		assert_false(sandbox_has_file(daemon, id, names[i]));
 }
 
 /* How often its guest was saved, that of its template among it. */
@@ -108,7 +86,7 @@ static inline void remove_saved(const struct daemon *daemon)
 	while (listing && (entry = readdir(listing))) {
 		if (entry->d_name[0] == '.')
 			continue;
-		saved_path(daemon, entry->d_name, "", path);
+		sandbox_file(daemon, entry->d_name, "", path);
 		remove_folder(path);
 	}
 	if (listing)
