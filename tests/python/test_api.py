@@ -322,7 +322,7 @@ class Described(unittest.TestCase):
         self.client.delete_template("followed")
 
     def test_answers_that_no_method_has(self) -> None:
-        """The others are held against the file by test_client."""
+        """The others are held against the file by test_client and test_sandboxes."""
         operation = self.transport.call("POST", "/v1/sandboxes", {}, query={"wait": "false"})["operation"]
         self.assertEqual(operation["kind"], "create")
         self.client.operation(operation["id"])
