@@ -557,7 +557,7 @@ int sandbox_restore(
 	sandbox->vm = vm;
 	sandbox_know_vm(sandbox, vm);
 	sandbox_forget_saved(sandbox);
-	vm_know_memory(vm, sandbox_saved_memory_bytes(sandbox->made));
+	vm_know_memory(vm, sandbox_saved_memory_bytes(sandbox->made), sandbox->spec.memory_max);
 	sandbox->start_ticks = row->start_ticks;
 	vm_set_owner(vm, &owner_events, sandbox);
 	sandbox->state = SANDBOX_RESUMING;
