@@ -78,6 +78,12 @@ void sandbox_move(struct sandbox *sandbox, enum sandbox_state next, const char *
 	sandbox->state = next;
 	if (before == SANDBOX_SUSPENDING)
 		sandbox_suspension_leave(sandbox);
+	if (before == SANDBOX_WAKING)
+		sandbox_removal_leave(sandbox);
+	if (next == SANDBOX_SUSPENDED)
+		sandbox->unsaved = 0;
+	else if (before == SANDBOX_SUSPENDING && (next == SANDBOX_READY || next == SANDBOX_PAUSED))
+		sandbox->unsaved++;
 	if (reason && !sandbox->reason[0])
 		snprintf(sandbox->reason, sizeof sandbox->reason, "%s", reason);
 	log_info("sandbox %s: %s%s%s", sandbox->id, sandbox_state_name(next), reason ? ": " : "",
@@ -141,10 +147,7 @@ static void vm_gone(void *context)
 	} else if (sandbox->state == SANDBOX_SUSPENDING) {
 		sandbox_suspend_gone(sandbox);
 	} else if (sandbox->state == SANDBOX_STOPPING) {
-		sandbox_forget_vm(sandbox);
-		if (sandbox->discards)
-			sandbox_discard_files(sandbox);
-		sandbox_move(sandbox, SANDBOX_STOPPED, NULL);
+		sandbox_settle_stopped(sandbox);
 	}
 }
 

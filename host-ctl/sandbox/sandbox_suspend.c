@@ -202,6 +202,8 @@ static void go_on(struct sandbox_suspension *suspension)
 		finish(suspension);
 		if (sandbox->state == SANDBOX_DELETING && !sandbox->writing && !sandbox->vm)
 			sandbox_settle_deleted(sandbox);
+		else if (sandbox->state == SANDBOX_STOPPING && !sandbox->vm)
+			sandbox_settle_stopped(sandbox);
 	} else if (suspension->files.error.kind) {
 		sandbox->error = suspension->files.error;
 		give_up(suspension);
@@ -320,6 +322,9 @@ int sandbox_suspend(struct sandbox *sandbox, struct error *error)
 
 	if (check_input(sandbox, error))
 		return -1;
+	if (sandbox->removal)
+		return error_set(error, ERROR_NOT_READY,
+			"what was saved of sandbox %s before is being removed: try again", sandbox->id);
 	if (!config->journal) {
 		*error = *config->journal_error;
 		return -1;
