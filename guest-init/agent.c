@@ -64,7 +64,7 @@ static void handle_control(struct agent *agent, struct stream *stream, const str
 	if (control.reserved != 0)
 		stream_refuse(stream, EPROTO, "CONTROL: reserved is not zero");
 	else if (control.version != AGENT_PROTO_VERSION)
-		stream_refuse(stream, EPROTONOSUPPORT, "CONTROL: this guest speaks version 1");
+		stream_refuse(stream, EPROTONOSUPPORT, "CONTROL: this guest speaks version 2");
 	else
 		agent_greet(agent, stream);
 }
