@@ -72,7 +72,9 @@ struct vm {
 	struct virtio_device *vsock; /* one of the devices', NULL: none */
 	struct virtio_device *net;   /* the same */
 	struct vsock_unix *vsock_unix;
-	struct virtio_device *balloon;	/* as vsock */
+	struct virtio_device *balloon; /* as vsock */
+	struct virtio_device *cow;     /* the last one that is a copy-on-write disk; the same */
+	unsigned cow_count;
 	struct vcpu_features *features; /* of all vCPUs */
 	struct vcpu_machine vcpu_machine;
 	struct vcpu vcpus[LAYOUT_CPUS_MAX];
