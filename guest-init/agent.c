@@ -4,6 +4,7 @@
 #include "common/log.h"
 #include "guest-init/baseline.h"
 #include "guest-init/changes.h"
+#include "guest-init/hold.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,6 +29,7 @@ struct agent {
 	bool has_machine; /* machine_id was given once */
 	uint8_t machine_id[AGENT_MACHINE_ID_BYTES];
 	struct link link;
+	struct hold hold;
 	struct agent_hello hello;
 	struct cgroup_set groups;
 	struct sessions *sessions;
@@ -69,7 +71,7 @@ static void handle_control(struct agent *agent, struct stream *stream, const str
 		agent_greet(agent, stream);
 }
 
-/* What another machine's sessions left is nothing of this one's. */
+/* What another machine's sessions were is nothing of this one's, though what runs of them runs on. */
 static void change_machine(struct agent *agent, const uint8_t id[AGENT_MACHINE_ID_BYTES])
 {
 	if (agent->has_machine && memcmp(agent->machine_id, id, AGENT_MACHINE_ID_BYTES) != 0)
@@ -128,6 +130,42 @@ static void handle_baseline(struct agent *agent, struct stream *stream, const st
 
 	(void)frame;
 	stream_send(stream, AGENT_BASELINE_DONE, &status, sizeof(status), NULL, 0);
+}
+
+static void send_held(struct stream *stream, int error)
+{
+	const struct agent_status status = {.status = error};
+
+	stream_send(stream, AGENT_HELD, &status, sizeof(status), NULL, 0);
+}
+
+static void handle_hold(struct agent *agent, struct stream *stream, const struct frame *frame)
+{
+	int r = hold_begin(&agent->hold, agent->config.layers);
+
+	(void)frame;
+	if (r <= 0)
+		send_held(stream, -r);
+	else
+		stream->awaits_held = true;
+}
+
+/* Whoever asked may be gone. */
+static void tell_held(struct agent *agent, int error)
+{
+	if (error)
+		log_error("the files cannot be written to the disk: %s", strerror(error));
+	for (int i = 0; i < AGENT_STREAMS_MAX; i++) {
+		struct stream *stream = &agent->streams[i];
+
+		if (!stream->awaits_held)
+			continue;
+		stream->awaits_held = false;
+		if (stream->kind != STREAM_CONTROL)
+			continue;
+		send_held(stream, error);
+		stream_pump(stream);
+	}
 }
 
 static void handle_shutdown(struct agent *agent, struct stream *stream, const struct frame *frame)
@@ -327,6 +365,7 @@ static const struct rule {
 	{AGENT_CHANGES, STREAM_FRESH, sizeof(struct agent_changes),
 		sizeof(struct agent_changes) + AGENT_PATH_MAX, handle_changes},
 	{AGENT_BASELINE, STREAM_CONTROL, 0, 0, handle_baseline},
+	{AGENT_HOLD, STREAM_CONTROL, 0, 0, handle_hold},
 	{AGENT_IDENTITY, STREAM_CONTROL, sizeof(struct agent_identity), sizeof(struct agent_identity),
 		handle_identity},
 	{AGENT_SHUTDOWN, STREAM_CONTROL, sizeof(struct agent_shutdown), sizeof(struct agent_shutdown),
@@ -455,11 +494,15 @@ void agent_connect_failed(struct agent *agent, int error)
 bool agent_reap(struct agent *agent)
 {
 	struct rusage usage;
-	int status;
+	int status, error;
 	pid_t pid;
 
-	while ((pid = wait4(-1, &status, WNOHANG, &usage)) > 0)
-		sessions_child_ended(agent->sessions, pid, status, &usage);
+	while ((pid = wait4(-1, &status, WNOHANG, &usage)) > 0) {
+		if (hold_ended(&agent->hold, pid, status, &error))
+			tell_held(agent, error);
+		else
+			sessions_child_ended(agent->sessions, pid, status, &usage);
+	}
 	cgroup_set_sweep(&agent->groups);
 	if (agent->listener && !agent->listening)
 		agent->listening = loop_set_events(agent->listener, EPOLLIN) == 0;

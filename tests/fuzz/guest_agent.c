@@ -171,6 +171,7 @@ static void check_frame(struct client *client, const struct frame *frame)
 		break;
 	case AGENT_IDENTITY_DONE:
 	case AGENT_BASELINE_DONE:
+	case AGENT_HELD:
 		check_status(frame);
 		break;
 	case AGENT_STARTED:
