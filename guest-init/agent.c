@@ -5,6 +5,7 @@
 #include "guest-init/baseline.h"
 #include "guest-init/changes.h"
 #include "guest-init/hold.h"
+#include "guest-init/standstill.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,6 +31,7 @@ struct agent {
 	uint8_t machine_id[AGENT_MACHINE_ID_BYTES];
 	struct link link;
 	struct hold hold;
+	struct standstill still;
 	struct agent_hello hello;
 	struct cgroup_set groups;
 	struct sessions *sessions;
@@ -109,6 +111,9 @@ static void handle_identity(struct agent *agent, struct stream *stream, const st
 	r = identity_apply(&identity, agent->config.identity, agent->config.identity_context, &step);
 	if (r == 0)
 		note_first_files(agent);
+	/* Before anything may be started. */
+	if (r == 0)
+		standstill_end(&agent->still);
 	agent->identified = r == 0;
 	if (r == 0 && !identity_is_same_machine(&identity))
 		change_machine(agent, identity.machine_id);
@@ -132,10 +137,12 @@ static void handle_baseline(struct agent *agent, struct stream *stream, const st
 	stream_send(stream, AGENT_BASELINE_DONE, &status, sizeof(status), NULL, 0);
 }
 
-static void send_held(struct stream *stream, int error)
+static void send_held(struct agent *agent, struct stream *stream, int error)
 {
 	const struct agent_status status = {.status = error};
 
+	if (error == 0)
+		standstill_expect(&agent->still);
 	stream_send(stream, AGENT_HELD, &status, sizeof(status), NULL, 0);
 }
 
@@ -145,7 +152,7 @@ static void handle_hold(struct agent *agent, struct stream *stream, const struct
 
 	(void)frame;
 	if (r <= 0)
-		send_held(stream, -r);
+		send_held(agent, stream, -r);
 	else
 		stream->awaits_held = true;
 }
@@ -163,7 +170,7 @@ static void tell_held(struct agent *agent, int error)
 		stream->awaits_held = false;
 		if (stream->kind != STREAM_CONTROL)
 			continue;
-		send_held(stream, error);
+		send_held(agent, stream, error);
 		stream_pump(stream);
 	}
 }
@@ -477,6 +484,7 @@ void agent_connected(struct agent *agent)
 void agent_link_ended(struct agent *agent)
 {
 	agent->identified = false;
+	standstill_begin(&agent->still);
 	link_ended(&agent->link);
 }
 
@@ -547,6 +555,7 @@ int agent_create(const struct agent_config *config, struct agent **out)
 	r = link_init(&agent->link, config->loop, agent, config->connect);
 	if (r < 0)
 		goto fail;
+	standstill_init(&agent->still, config->loop, &agent->groups);
 	fill_hello(&agent->hello);
 	agent->listening = true;
 	if (config->listen_fd >= 0) {
@@ -572,6 +581,7 @@ void agent_destroy(struct agent *agent)
 	for (int i = 0; i < AGENT_STREAMS_MAX; i++)
 		stream_finish(&agent->streams[i]);
 	sessions_destroy(agent->sessions);
+	standstill_finish(&agent->still);
 	cgroup_set_finish(&agent->groups);
 	free(agent);
 }
