@@ -9,7 +9,7 @@
  * nobody polls for it) and again when that stream ended (as it does in a clone), and accepts on
  * AGENT_GUEST_PORT after that. What the stream is for is said by its first frame:
  *
- *   control   host: CONTROL            guest: HELLO, then IDENTITY -> IDENTITY_DONE, SHUTDOWN, REPORT ...
+ *   control   host: CONTROL            guest: HELLO, then IDENTITY -> IDENTITY_DONE, HOLD -> HELD ...
  *             (on the stream that guest-init opened, it sends HELLO without being asked)
  *   session   host: NEW or ATTACH      guest: STARTED, STDOUT/STDERR ..., and exactly one EXIT
  *   changes   host: CHANGES            guest: CHANGE_LIST ..., and exactly one CHANGES_END
@@ -26,7 +26,7 @@
 #include <stdint.h>
 
 enum {
-	AGENT_PROTO_VERSION = 1,
+	AGENT_PROTO_VERSION = 2,
 	AGENT_GUEST_PORT = 1024, /* guest-init listens here */
 	AGENT_HOST_PORT = 1024,	 /* guest-init connects here (CID 2) when it listens */
 
@@ -59,6 +59,7 @@ enum agent_frame_type {
 	AGENT_IDENTITY = 0x08, /* struct agent_identity */
 	AGENT_SHUTDOWN = 0x09, /* struct agent_shutdown; the guest ends, no answer */
 	AGENT_BASELINE = 0x0a, /* empty: what CHANGES tells is against the files as they are now */
+	AGENT_HOLD = 0x0b,     /* empty: what was written to the files goes to the disk; before a save */
 	/* host to guest: session */
 	AGENT_STDIN = 0x10,	/* bytes */
 	AGENT_STDIN_EOF = 0x11, /* empty; to a tty it types Ctrl-D */
@@ -70,6 +71,7 @@ enum agent_frame_type {
 	AGENT_HELLO = 0x40,	    /* struct agent_hello + warnings text, a line each */
 	AGENT_IDENTITY_DONE = 0x41, /* struct agent_status + text naming the step that failed */
 	AGENT_BASELINE_DONE = 0x42, /* struct agent_status, no text; EOPNOTSUPP: the root is no overlay */
+	AGENT_HELD = 0x43, /* struct agent_status, no text; EAGAIN: another HOLD is not answered yet */
 	/* guest to host: session */
 	AGENT_STARTED = 0x50,	   /* struct agent_started: the answer to NEW and to ATTACH */
 	AGENT_STDOUT = 0x51,	   /* struct agent_output + bytes */

@@ -41,9 +41,13 @@ enum vmm_message_type {
 	/*
 	 * Of a paused VM: its state and its memory into the two fds (SCM_RIGHTS, in this order): regular
 	 * files or memfds, open for writing, empty, not one and the same. Nothing else is served meanwhile,
-	 * and nothing is synced. arg0: 0, or VMM_SAVE_PRIVATE: of memory only what differs from the memory
-	 * that the VM was restored from. Reply: arg0 bytes of state, arg1 bytes of memory that are no holes.
-	 * -EBUSY: it is not paused; any other error: text says why, and the files are empty.
+	 * and nothing is synced. arg0: flags. With VMM_SAVE_PRIVATE of memory only what differs from the
+	 * memory that the VM was restored from. With VMM_SAVE_DISK a third fd, as the others and not one of
+	 * them: into it what the guest sees of its one copy-on-write disk, lower and upper in one, which is
+	 * the lower of whoever is restored from this state, under a new upper.
+	 * Reply: arg0 bytes of state, arg1 of memory, arg2 of the disk, holes left out.
+	 * -EBUSY: it is not paused; -ENODEV: it has no copy-on-write disk, or more than one; any other error:
+	 * text says why, and the files are empty. The VM stays paused, and can go on, whatever came of it.
 	 */
 	VMM_SAVE = 8,
 	/*
@@ -67,7 +71,7 @@ enum vmm_message_type {
 	VMM_REPLY = 0x80, /* or'ed to the request's type */
 };
 
-enum { VMM_SAVE_PRIVATE = 1 };
+enum { VMM_SAVE_PRIVATE = 1, VMM_SAVE_DISK = 2, VMM_SAVE_FDS_MAX = 3 };
 
 enum {
 	VMM_RESTORE_WORKING_SET = 1,

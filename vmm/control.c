@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 enum { FDS_MAX = VMM_RESTORE_FDS_MAX }; /* that a request may bring */
+_Static_assert((int)VMM_SAVE_FDS_MAX <= (int)FDS_MAX, "what a save brings has room");
 
 /* A request that was accepted and not answered yet. */
 struct pending {
@@ -222,9 +223,16 @@ static int serve_net(struct control *control, const struct vmm_message *request,
 static void serve_save(struct control *control, const struct vmm_message *request, int *fds)
 {
 	struct vmm_message message = {.type = VMM_SAVE | VMM_REPLY, .sequence = request->sequence};
+	struct control_save save = {.flags = request->arg0,
+		.state = fds[0],
+		.memory = fds[1],
+		.disk = fds[2],
+		.why = message.text};
 
-	message.status = control->ops->save(
-		control->context, request->arg0, fds[0], fds[1], &message.arg0, &message.arg1, message.text);
+	message.status = control->ops->save(control->context, &save);
+	message.arg0 = save.state_bytes;
+	message.arg1 = save.memory_bytes;
+	message.arg2 = save.disk_bytes;
 	for (unsigned i = 0; i < FDS_MAX; i++)
 		fd_close(&fds[i]);
 	send_message(control, &message, -1);
@@ -249,13 +257,13 @@ static int serve_restore(struct control *control, const struct vmm_message *requ
 	return r;
 }
 
-static bool fds_fit(uint32_t type, size_t fds)
+static bool fds_fit(const struct vmm_message *request, size_t fds)
 {
-	switch (type) {
+	switch (request->type) {
 	case VMM_NET:
 		return fds <= 1;
 	case VMM_SAVE:
-		return fds == 2;
+		return fds == (request->arg0 & VMM_SAVE_DISK ? 3 : 2);
 	case VMM_RESTORE:
 		return fds >= 2;
 	default:
@@ -266,7 +274,7 @@ static bool fds_fit(uint32_t type, size_t fds)
 static bool is_valid(const struct vmm_message *request, ssize_t length, size_t fds)
 {
 	return length == (ssize_t)sizeof(*request) && request->reserved == 0 && request->sequence != 0 &&
-	       fds_fit(request->type, fds);
+	       fds_fit(request, fds);
 }
 
 static void refuse(struct control *control, const struct vmm_message *request)

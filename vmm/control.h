@@ -20,6 +20,14 @@ enum { CONTROL_PENDING_MAX = 64, CONTROL_BACKLOG = 8 };
 /* Called once, on the loop's thread, not from within the function it was given to. status: 0 or -errno. */
 typedef void (*control_done_fn)(void *context, int status);
 
+/* What VMM_SAVE asks for, and what came of it. The fds stay the caller's. */
+struct control_save {
+	uint64_t flags;					/* any */
+	int state, memory, disk;			/* disk: -1 without VMM_SAVE_DISK */
+	uint64_t state_bytes, memory_bytes, disk_bytes; /* written */
+	char *why;					/* VMM_MESSAGE_TEXT bytes, for words after an error */
+};
+
 /* What the machine does. All are called on the loop's thread. */
 struct control_ops {
 	/* state, exits and guest_cpu_ns as VMM_STATUS has them */
@@ -37,12 +45,8 @@ struct control_ops {
 	int (*net)(void *context, bool up, int fd);
 	/* Sets the target unless it is VMM_BALLOON_ASK, then fills what VMM_BALLOON answers. 0 or -errno. */
 	int (*balloon)(void *context, uint64_t target, struct balloon_status *status);
-	/*
-	 * Saves into fds that stay the caller's; flags: any. 0 with the bytes written; -errno with words in
-	 * why (VMM_MESSAGE_TEXT bytes).
-	 */
-	int (*save)(void *context, uint64_t flags, int state, int memory, uint64_t *state_bytes,
-		uint64_t *memory_bytes, char *why);
+	/* 0 with the bytes written; -errno with words in why. */
+	int (*save)(void *context, struct control_save *save);
 	/*
 	 * Takes fds over on 0, count of them; then done will be called. Or -errno. NULL: it is not in
 	 * standby.

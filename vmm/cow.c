@@ -32,8 +32,7 @@ static uint64_t block_end(const struct cow *cow, uint64_t block)
 
 /* runs */
 
-/* Where the run of blocks ends that are (or are not) in the upper as the first one is; at most limit. */
-static uint64_t place_end(const struct cow *cow, uint64_t from, uint64_t limit)
+uint64_t cow_place_end(const struct cow *cow, uint64_t from, uint64_t limit)
 {
 	uint64_t block = from / COW_BLOCK;
 	bool in_upper = cow_has(cow, block);
@@ -123,7 +122,7 @@ static int read_cow(struct blk_disk *disk, struct virtq_bytes *bytes, uint64_t o
 	int r = 0;
 
 	while (r == 0 && bytes->length) {
-		uint64_t end = place_end(cow, offset, offset + bytes->length);
+		uint64_t end = cow_place_end(cow, offset, offset + bytes->length);
 		bool in_upper = cow_has(cow, offset / COW_BLOCK);
 
 		r = move(in_upper ? cow->upper : cow->lower, bytes, end - offset,
@@ -177,7 +176,7 @@ static int discard_cow(struct blk_disk *disk, uint64_t offset, uint64_t length)
 	if (limit < cow->shape.size)
 		limit = limit / COW_BLOCK * COW_BLOCK;
 	while (r == 0 && offset < limit) {
-		uint64_t end = place_end(cow, offset, limit);
+		uint64_t end = cow_place_end(cow, offset, limit);
 
 		if (cow_has(cow, offset / COW_BLOCK)) {
 			cow->changed = true;
@@ -228,16 +227,44 @@ static uint64_t bitmap_identity(const struct cow *cow)
 	return checksum(cow->bitmap, (size_t)(cow->shape.bitmap_pages * COW_BLOCK));
 }
 
-/* The upper of a restored VM must have the very blocks that this one has, over the same lower. */
+/* Of an upper that is new. 0 or -ENOMEM. */
+static int empty_bitmap_identity(const struct cow *cow, uint64_t *identity)
+{
+	size_t bytes = (size_t)(cow->shape.bitmap_pages * COW_BLOCK);
+	uint8_t *zeros = calloc(1, bytes);
+
+	if (!zeros)
+		return -ENOMEM;
+	*identity = checksum(zeros, bytes);
+	free(zeros);
+	return 0;
+}
+
+/*
+ * The upper of a restored VM must have the very blocks that this one has, over the same lower; or none, over
+ * a copy of this disk.
+ */
 static void save_cow(struct blk_disk *disk, struct state_writer *state)
 {
 	struct cow *cow = cow_of(disk);
+	uint64_t lower = cow->lower_identity, bitmap = 0;
 	int r = flush_cow(disk);
 
+	if (r == 0 && state->disks_copied)
+		r = cow_identify_flat(cow, &lower);
+	if (r == 0 && state->disks_copied)
+		r = empty_bitmap_identity(cow, &bitmap);
+	else
+		bitmap = bitmap_identity(cow);
 	if (r < 0)
 		state_fail(state, r);
-	state_put_u64(state, cow->lower_identity);
-	state_put_u64(state, bitmap_identity(cow));
+	state_put_u64(state, lower);
+	state_put_u64(state, bitmap);
+}
+
+static int copy_cow(struct blk_disk *disk, int to, uint64_t *written)
+{
+	return cow_copy_flat(cow_of(disk), to, written);
 }
 
 /* Of a raw disk nothing is known: then its file is the lower now, and nothing is in the upper. */
@@ -245,7 +272,7 @@ static void load_cow(struct blk_disk *disk, struct state_reader *state)
 {
 	struct cow *cow = cow_of(disk);
 
-	if (state_reader_is_empty(state) && place_end(cow, 0, cow->shape.size) == cow->shape.size &&
+	if (state_reader_is_empty(state) && cow_place_end(cow, 0, cow->shape.size) == cow->shape.size &&
 		!cow_has(cow, 0))
 		return;
 	if (state_get_u64(state) != cow->lower_identity || state_get_u64(state) != bitmap_identity(cow))
@@ -280,6 +307,7 @@ static const struct blk_disk_ops cow_ops = {
 	.flush = flush_cow,
 	.save = save_cow,
 	.load = load_cow,
+	.copy = copy_cow,
 	.destroy = destroy_cow,
 };
 

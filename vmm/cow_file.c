@@ -34,7 +34,8 @@ static int read_all(int fd, void *data, size_t length, uint64_t offset)
 	return (size_t)count == length ? 0 : -EIO;
 }
 
-int cow_identify_lower(int lower, uint64_t size, uint64_t *identity)
+/* flat: where blocks may lie that hide those of the lower; NULL: nowhere. */
+static int identify(int lower, const struct cow *flat, uint64_t size, uint64_t *identity)
 {
 	uint64_t length = size < COW_LOWER_HEAD ? size : COW_LOWER_HEAD;
 	struct checksum *sum = checksum_create();
@@ -44,7 +45,10 @@ int cow_identify_lower(int lower, uint64_t size, uint64_t *identity)
 	for (uint64_t at = 0; r == 0 && at < length; at += sizeof(block)) {
 		size_t piece = length - at < sizeof(block) ? (size_t)(length - at) : sizeof(block);
 
-		r = read_all(lower, block, piece, at);
+		if (flat && cow_has(flat, at / COW_BLOCK))
+			r = read_all(flat->upper, block, piece, flat->shape.data + at);
+		else
+			r = read_all(lower, block, piece, at);
 		if (r == 0)
 			checksum_add(sum, block, piece);
 	}
@@ -54,6 +58,16 @@ int cow_identify_lower(int lower, uint64_t size, uint64_t *identity)
 	}
 	checksum_destroy(sum);
 	return r;
+}
+
+int cow_identify_lower(int lower, uint64_t size, uint64_t *identity)
+{
+	return identify(lower, NULL, size, identity);
+}
+
+int cow_identify_flat(const struct cow *cow, uint64_t *identity)
+{
+	return identify(cow->lower, cow, cow->shape.size, identity);
 }
 
 static struct cow_header make_header(const struct cow_shape *shape, uint64_t lower)

@@ -58,6 +58,13 @@ static inline bool cow_has(const struct cow *cow, uint64_t block)
 	return cow->bitmap[block / 8] >> (block % 8) & 1;
 }
 
+/* cow.c: where the run of blocks ends that are (or are not) in the upper as that of `from` is; at most limit.
+ */
+uint64_t cow_place_end(const struct cow *cow, uint64_t from, uint64_t limit);
+
+/* cow_flat.c: blk_disk_ops' copy. */
+int cow_copy_flat(const struct cow *cow, int to, uint64_t *written);
+
 /* cow_file.c */
 
 /* 0, or cow_create's -EINVAL, -EFBIG. */
@@ -65,6 +72,8 @@ int cow_find_shape(uint64_t size, struct cow_shape *shape);
 /* XXH3 of the first COW_LOWER_HEAD bytes and the size: another file, or one that was changed there, differs.
  * 0 or -errno. */
 int cow_identify_lower(int lower, uint64_t size, uint64_t *identity);
+/* The same of the file that cow_copy_flat makes. */
+int cow_identify_flat(const struct cow *cow, uint64_t *identity);
 /*
  * Takes a new upper (making it one if make is true) or one that there is, with its bitmap, which must be
  * zeroed memory of all pages. 0 or cow_create's errors.

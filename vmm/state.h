@@ -16,7 +16,8 @@
 struct state_writer {
 	uint8_t *data; /* the caller's */
 	size_t capacity, length;
-	int error; /* 0, -ENOSPC, or state_fail's */
+	int error;	   /* 0, -ENOSPC, or state_fail's */
+	bool disks_copied; /* the putter's: of disks, what lies upon their copies is told (blk_copy) */
 };
 
 struct state_reader {

@@ -35,6 +35,10 @@ static int create_disk(struct vm *vm, unsigned index, struct virtio_device **out
 		r = blk_create(&config, out);
 	if (r < 0)
 		log_error("--disk %s cannot be used: %s; give another file", disk->path, strerror(-r));
+	if (r == 0 && upper >= 0) {
+		vm->cow = *out;
+		vm->cow_count++;
+	}
 	return r;
 }
 
@@ -257,6 +261,8 @@ void vm_remove_devices(struct vm *vm)
 	vm->vsock = NULL;
 	vm->net = NULL;
 	vm->balloon = NULL;
+	vm->cow = NULL;
+	vm->cow_count = 0;
 	while (vm->device_count > 0)
 		virtio_mmio_destroy(vm->devices[--vm->device_count].mmio);
 	vsock_unix_destroy(vm->vsock_unix);

@@ -224,10 +224,9 @@ static int move_balloon(void *context, uint64_t target, struct balloon_status *s
 	return r;
 }
 
-static int save_vm(void *context, uint64_t flags, int state, int memory, uint64_t *state_bytes,
-	uint64_t *memory_bytes, char *why)
+static int save_vm(void *context, struct control_save *save)
 {
-	return vm_save(context, flags, state, memory, state_bytes, memory_bytes, why);
+	return vm_save(context, save);
 }
 
 const struct control_ops vm_control_ops = {

@@ -7,6 +7,7 @@
 #include "common/io.h"
 #include "vmm/reason.h"
 #include "vmm/vcpu_state_x86_64.h"
+#include "vmm/virtio/blk.h"
 #include "vmm/virtio/mmio.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -186,16 +187,25 @@ static int check_file(int fd, const char *name, struct stat *status, char *why)
 	return 0;
 }
 
-static int check_files(int state, int memory, char *why)
+/* All of them, each one of its own. */
+static int check_files(const struct control_save *save)
 {
-	struct stat a = {.st_size = 0}, b = a;
-	int r = check_file(state, "state", &a, why);
+	const int fds[VMM_SAVE_FDS_MAX] = {save->state, save->memory, save->disk};
+	static const char *const names[VMM_SAVE_FDS_MAX] = {"state", "memory", "disk"};
+	unsigned count = save->flags & VMM_SAVE_DISK ? 3 : 2;
+	struct stat files[VMM_SAVE_FDS_MAX] = {{.st_size = 0}};
 
-	if (r == 0)
-		r = check_file(memory, "memory", &b, why);
-	if (r == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino)
-		r = reason_set(why, VMM_MESSAGE_TEXT, -EINVAL, "state and memory are to go to the same file");
-	return r;
+	for (unsigned i = 0; i < count; i++) {
+		int r = check_file(fds[i], names[i], &files[i], save->why);
+
+		if (r < 0)
+			return r;
+		for (unsigned j = 0; j < i; j++)
+			if (files[i].st_dev == files[j].st_dev && files[i].st_ino == files[j].st_ino)
+				return reason_set(save->why, VMM_MESSAGE_TEXT, -EINVAL,
+					"%s and %s are to go to the same file", names[j], names[i]);
+	}
+	return 0;
 }
 
 /* The private pages of memory, and the record that speaks of them. */
@@ -222,17 +232,21 @@ static int save_memory(struct vm *vm, int fd, struct state_writer *writer, uint6
 	return r < 0 ? r : snapshot_finish(writer, &what);
 }
 
-static int save_to(struct vm *vm, bool private, int state, int memory, struct state_writer *writer,
-	uint64_t *memory_bytes, char *why)
+static int save_to(struct vm *vm, struct control_save *save, struct state_writer *writer, char *why)
 {
-	int r = put_records(vm, writer, why);
+	int r;
 
+	writer->disks_copied = save->flags & VMM_SAVE_DISK;
+	r = put_records(vm, writer, why);
 	if (r < 0)
 		return r;
-	r = private ? save_pages(vm, memory, writer, memory_bytes)
-		    : save_memory(vm, memory, writer, memory_bytes);
+	r = writer->disks_copied ? blk_copy(vm->cow, save->disk, &save->disk_bytes) : 0;
+	if (r < 0)
+		return reason_set(why, VMM_MESSAGE_TEXT, r, "copying the disk: %s", strerror(-r));
+	r = save->flags & VMM_SAVE_PRIVATE ? save_pages(vm, save->memory, writer, &save->memory_bytes)
+					   : save_memory(vm, save->memory, writer, &save->memory_bytes);
 	if (r == 0)
-		r = io_pwrite_all(state, writer->data, writer->length, 0);
+		r = io_pwrite_all(save->state, writer->data, writer->length, 0);
 	return r < 0 ? reason_set(why, VMM_MESSAGE_TEXT, r, "writing the snapshot: %s", strerror(-r)) : 0;
 }
 
@@ -248,48 +262,57 @@ static int drain(struct vm *vm, char *why)
 /* What needs neither files nor KVM. */
 static int check_wish(const struct vm *vm, uint64_t flags, char *why)
 {
-	if (flags & ~(uint64_t)VMM_SAVE_PRIVATE)
+	if (flags & ~(uint64_t)(VMM_SAVE_PRIVATE | VMM_SAVE_DISK))
 		return reason_set(why, VMM_MESSAGE_TEXT, -EINVAL, "there is no such flag");
 	if (vm->state != VMM_STATE_PAUSED)
 		return reason_set(why, VMM_MESSAGE_TEXT, -EBUSY, "the VM is not paused");
 	if ((flags & VMM_SAVE_PRIVATE) && vm->base.fd < 0)
 		return reason_set(why, VMM_MESSAGE_TEXT, -ENODATA,
 			"the VM has booted: its memory lies upon no other; save it whole");
+	if ((flags & VMM_SAVE_DISK) && vm->cow_count != 1)
+		return reason_set(why, VMM_MESSAGE_TEXT, -ENODEV,
+			"the VM has %u copy-on-write disks, not one: save it without", vm->cow_count);
 	return 0;
 }
 
-int vm_save(struct vm *vm, uint64_t flags, int state, int memory, uint64_t *state_bytes,
-	uint64_t *memory_bytes, char *why)
+/* Nobody shall take a part of it for the whole. */
+static void empty_files(struct control_save *save)
 {
-	char long_why[VCPU_STATE_WHY_MAX] = "";
+	save->memory_bytes = save->disk_bytes = 0;
+	(void)!ftruncate(save->state, 0);
+	(void)!ftruncate(save->memory, 0);
+	if (save->flags & VMM_SAVE_DISK)
+		(void)!ftruncate(save->disk, 0);
+}
+
+int vm_save(struct vm *vm, struct control_save *save)
+{
+	char why[VCPU_STATE_WHY_MAX] = "";
 	struct state_writer writer;
 	uint8_t *buffer = NULL;
 	int r;
 
-	r = check_wish(vm, flags, why);
+	r = check_wish(vm, save->flags, save->why);
 	if (r == 0)
-		r = check_files(state, memory, why);
+		r = check_files(save);
 	if (r < 0)
 		return r;
-	r = vcpu_state_check_kvm(&vm->kvm, long_why);
+	r = vcpu_state_check_kvm(&vm->kvm, why);
 	if (r == 0)
-		r = drain(vm, long_why);
+		r = drain(vm, why);
 	if (r == 0) {
 		buffer = malloc(SNAPSHOT_STATE_MAX);
-		r = buffer ? 0 : reason_set(long_why, sizeof(long_why), -ENOMEM, "%s", strerror(ENOMEM));
+		r = buffer ? 0 : reason_set(why, sizeof(why), -ENOMEM, "%s", strerror(ENOMEM));
 	}
 	if (r == 0) {
 		snapshot_begin(&writer, buffer);
-		r = save_to(vm, flags & VMM_SAVE_PRIVATE, state, memory, &writer, memory_bytes, long_why);
+		r = save_to(vm, save, &writer, why);
 	}
 	if (r == 0) {
-		*state_bytes = writer.length;
+		save->state_bytes = writer.length;
 	} else {
-		/* Nobody shall take a part of it for the whole. */
-		*memory_bytes = 0;
-		(void)!ftruncate(state, 0);
-		(void)!ftruncate(memory, 0);
-		reason_set(why, VMM_MESSAGE_TEXT, r, "%.*s", VMM_MESSAGE_TEXT - 1, long_why);
+		empty_files(save);
+		reason_set(save->why, VMM_MESSAGE_TEXT, r, "%.*s", VMM_MESSAGE_TEXT - 1, why);
 	}
 	free(buffer);
 	return r;

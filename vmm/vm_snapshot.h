@@ -44,14 +44,13 @@ void vm_pages_put(struct state_writer *writer, const struct pages_what *what);
 void vm_pages_get(struct state_reader *reader, struct pages_what *what);
 
 /*
- * Saves a paused VM; the fds stay the caller's. flags: VMM_SAVE's. 0 with the bytes written; -errno with
- * words in why (VMM_MESSAGE_TEXT bytes), the files empty again: -EBUSY: it is not paused; -EINVAL: an unknown
- * flag, a file that is none, not empty, or the other one; -EBADF: not open for writing; -ENODATA: its private
- * pages are wanted, and it has booted; -ESRCH: the VM has ended meanwhile; -EOPNOTSUPP: KVM lacks what it
- * takes; -errno of the files or of KVM.
+ * Saves a paused VM, as VMM_SAVE has it; the VM is as it was, whatever comes of it. 0 with the bytes written;
+ * -errno with words in why, the files empty again: -EBUSY: it is not paused; -EINVAL: an unknown flag, a file
+ * that is none, not empty, or another one of them; -EBADF: not open for writing; -ENODATA: its private pages
+ * are wanted, and it has booted; -ENODEV: its disk is wanted, and it has no copy-on-write disk, or several;
+ * -ESRCH: the VM has ended meanwhile; -EOPNOTSUPP: KVM lacks what it takes; -errno of the files or of KVM.
  */
-int vm_save(struct vm *vm, uint64_t flags, int state, int memory, uint64_t *state_bytes,
-	uint64_t *memory_bytes, char *why);
+int vm_save(struct vm *vm, struct control_save *save);
 
 /* A snapshot that a VM is being made from; during set-up only. */
 struct vm_snapshot;

@@ -73,16 +73,10 @@ static int refuse_balloon(void *context, uint64_t target, struct balloon_status 
 	return -EBUSY;
 }
 
-static int refuse_save(void *context, uint64_t flags, int state, int memory, uint64_t *state_bytes,
-	uint64_t *memory_bytes, char *why)
+static int refuse_save(void *context, struct control_save *save)
 {
 	(void)context;
-	(void)flags;
-	(void)state;
-	(void)memory;
-	(void)state_bytes;
-	(void)memory_bytes;
-	snprintf(why, VMM_MESSAGE_TEXT, "the VM is in standby");
+	snprintf(save->why, VMM_MESSAGE_TEXT, "the VM is in standby");
 	return -EBUSY;
 }
 

@@ -119,16 +119,15 @@ static int on_balloon(void *context, uint64_t target, struct balloon_status *sta
 	return fuzz_one_in(fuzz->input, 2) ? -EINVAL : 0;
 }
 
-static int on_save(void *context, uint64_t flags, int state, int memory, uint64_t *state_bytes,
-	uint64_t *memory_bytes, char *why)
+static int on_save(void *context, struct control_save *save)
 {
 	struct fuzz *fuzz = context;
 
-	(void)flags;
-	FUZZ_ASSERT(state >= 0 && memory >= 0);
+	FUZZ_ASSERT(save->state >= 0 && save->memory >= 0);
+	FUZZ_ASSERT((save->disk >= 0) == ((save->flags & VMM_SAVE_DISK) != 0));
 	fuzz->heard++;
-	*state_bytes = *memory_bytes = 1;
-	snprintf(why, VMM_MESSAGE_TEXT, "no");
+	save->state_bytes = save->memory_bytes = save->disk_bytes = 1;
+	snprintf(save->why, VMM_MESSAGE_TEXT, "no");
 	return fuzz_one_in(fuzz->input, 2) ? -EBUSY : 0;
 }
 
@@ -245,7 +244,7 @@ static bool is_valid(const struct vmm_message *message, size_t length, size_t fd
 	if (message->type == VMM_NET)
 		return fds <= 1;
 	if (message->type == VMM_SAVE)
-		return fds == 2;
+		return fds == (message->arg0 & VMM_SAVE_DISK ? 3 : 2);
 	if (message->type == VMM_RESTORE)
 		return fds >= 2 && fds <= VMM_RESTORE_FDS_MAX;
 	return fds == 0 && message->type >= VMM_CONNECT && message->type <= VMM_BALLOON;
@@ -274,7 +273,7 @@ static size_t fds_of(const struct vmm_message *message, uint8_t choice)
 	case VMM_NET:
 		return (choice >> 6) & 1;
 	case VMM_SAVE:
-		return 2;
+		return message->arg0 & VMM_SAVE_DISK ? 3 : 2;
 	case VMM_RESTORE:
 		return 2 + ((choice >> 6) & 1);
 	default:

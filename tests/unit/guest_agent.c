@@ -62,7 +62,7 @@ static void another_version_is_refused(void **state)
 
 	client_open(f, &client);
 	send_control(f, &client, AGENT_PROTO_VERSION + 1, 0);
-	client_expect_error(f, &client, EPROTONOSUPPORT, "CONTROL: this guest speaks version 1");
+	client_expect_error(f, &client, EPROTONOSUPPORT, "CONTROL: this guest speaks version 2");
 	client_close(&client);
 }
 

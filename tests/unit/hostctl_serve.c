@@ -310,7 +310,7 @@ static void test_starts_that_fail(void **state)
 		{"exit:1", "the VM could not be set up (vmm: fake vmm: told to exit)"},
 		{"exit:2", "the vmm refused its command line (vmm: fake vmm: told to exit)"},
 		{"hello-garbage", "the agent sent a malformed frame"},
-		{"hello-version", "the agent speaks protocol 2, this daemon 1: rebuild the images"},
+		{"hello-version", "the agent speaks protocol 3, this daemon 2: rebuild the images"},
 		{"identity-refused",
 			"the agent could not take its identity: entropy: Operation not permitted"},
 		{"no-connect", "no stream to the agent: Connection refused"},

@@ -94,27 +94,26 @@ static void a_backend_with_another_request_breaks_the_protocol(void **state)
 	close(other);
 }
 
-/* Sends the two ends of a pair of pipes and returns what came out of each. */
-static void ask_save(struct machine *machine, uint32_t sequence, uint64_t flags, char out[2])
+/* Sends one end each of so many pipes and returns what came out of each. */
+static void ask_save(struct machine *machine, uint32_t sequence, uint64_t flags, unsigned count, char *out)
 {
 	struct vmm_message message = {.type = VMM_SAVE, .sequence = sequence, .arg0 = flags};
-	int first[2], second[2];
+	int pipes[VMM_SAVE_FDS_MAX][2], fds[VMM_SAVE_FDS_MAX] = {-1, -1, -1};
 
-	assert_int_equal(pipe2(first, O_CLOEXEC | O_NONBLOCK), 0);
-	assert_int_equal(pipe2(second, O_CLOEXEC | O_NONBLOCK), 0);
-	assert_int_equal(
-		io_send_fds(machine->peer, &message, sizeof(message), (const int[]){first[1], second[1]}, 2),
-		0);
-	close(first[1]);
-	close(second[1]);
+	for (unsigned i = 0; i < count; i++) {
+		assert_int_equal(pipe2(pipes[i], O_CLOEXEC | O_NONBLOCK), 0);
+		fds[i] = pipes[i][1];
+	}
+	assert_int_equal(io_send_fds(machine->peer, &message, sizeof(message), fds, count), 0);
+	for (unsigned i = 0; i < count; i++)
+		close(pipes[i][1]);
 	turn(machine);
-	assert_int_equal(read(first[0], &out[0], 1), 1);
-	assert_int_equal(read(second[0], &out[1], 1), 1);
-	/* They are closed when the reply is there. */
-	expect_end(first[0], true);
-	expect_end(second[0], true);
-	close(first[0]);
-	close(second[0]);
+	for (unsigned i = 0; i < count; i++) {
+		assert_int_equal(read(pipes[i][0], &out[i], 1), 1);
+		/* They are closed when the reply is there. */
+		expect_end(pipes[i][0], true);
+		close(pipes[i][0]);
+	}
 }
 
 static void a_save_gets_state_and_memory_in_this_order(void **state)
@@ -123,31 +122,57 @@ static void a_save_gets_state_and_memory_in_this_order(void **state)
 	struct vmm_message message;
 	char out[2];
 
-	ask_save(machine, 7, 0, out);
+	ask_save(machine, 7, 0, 2, out);
 	assert_memory_equal(out, "sm", 2);
 	expect(machine, VMM_SAVE | VMM_REPLY, 7, 0, &message);
 	assert_int_equal(message.arg0, 11);
 	assert_int_equal(message.arg1, 22);
 	assert_int_equal(machine->save_flags, 0);
 	machine->answer = -ENOSPC;
-	ask_save(machine, 8, VMM_SAVE_PRIVATE, out);
+	ask_save(machine, 8, VMM_SAVE_PRIVATE, 2, out);
 	assert_int_equal(machine->save_flags, VMM_SAVE_PRIVATE);
 	expect(machine, VMM_SAVE | VMM_REPLY, 8, -ENOSPC, &message);
 	assert_string_equal(message.text, "no room");
 	assert_int_equal(machine->saves, 2);
 }
 
-static void a_save_without_just_two_files_breaks_the_protocol(void **state)
+static void a_save_of_the_disk_gets_it_last(void **state)
 {
-	static const unsigned counts[] = {1, 3};
+	struct machine *machine = *state;
+	struct vmm_message message;
+	char out[VMM_SAVE_FDS_MAX];
 
-	for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++) {
+	ask_save(machine, 7, VMM_SAVE_DISK, 3, out);
+	assert_memory_equal(out, "smd", 3);
+	assert_int_equal(machine->save_flags, VMM_SAVE_DISK);
+	expect(machine, VMM_SAVE | VMM_REPLY, 7, 0, &message);
+	assert_int_equal(message.arg0, 11);
+	assert_int_equal(message.arg1, 22);
+	assert_int_equal(message.arg2, 33);
+	ask_save(machine, 8, VMM_SAVE_DISK | VMM_SAVE_PRIVATE, 3, out);
+	assert_int_equal(machine->save_flags, VMM_SAVE_DISK | VMM_SAVE_PRIVATE);
+	expect(machine, VMM_SAVE | VMM_REPLY, 8, 0, NULL);
+	/* What an unknown flag asks for is the machine's business. */
+	ask_save(machine, 9, 4, 2, out);
+	assert_int_equal(machine->save_flags, 4);
+	expect(machine, VMM_SAVE | VMM_REPLY, 9, 0, NULL);
+}
+
+static void a_save_with_too_many_or_too_few_files_breaks_the_protocol(void **state)
+{
+	static const struct {
+		uint64_t flags;
+		unsigned count;
+	} wrong[] = {{0, 1}, {0, 3}, {VMM_SAVE_PRIVATE, 3}, {VMM_SAVE_DISK, 2},
+		{VMM_SAVE_DISK | VMM_SAVE_PRIVATE, 2}};
+
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
 		struct machine *machine;
 		int other;
 
 		assert_int_equal(set_up(state), 0);
 		machine = *state;
-		other = request_with_pipes(machine, VMM_SAVE, 0, counts[i]);
+		other = request_with_pipes(machine, VMM_SAVE, wrong[i].flags, wrong[i].count);
 		expect(machine, VMM_SAVE | VMM_REPLY, 1, -EPROTO, NULL);
 		expect_closed(machine);
 		expect_end(other, true);
@@ -233,7 +258,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(two_backends_break_the_protocol, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(
 			a_save_gets_state_and_memory_in_this_order, set_up, tear_down),
-		cmocka_unit_test(a_save_without_just_two_files_breaks_the_protocol),
+		cmocka_unit_test_setup_teardown(a_save_of_the_disk_gets_it_last, set_up, tear_down),
+		cmocka_unit_test(a_save_with_too_many_or_too_few_files_breaks_the_protocol),
 		cmocka_unit_test_setup_teardown(a_restore_is_answered_when_it_is_done, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(
 			a_restore_that_is_refused_closes_its_files, set_up, tear_down),

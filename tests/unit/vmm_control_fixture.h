@@ -118,20 +118,24 @@ static inline int fake_net(void *context, bool up, int fd)
 	return machine->answer;
 }
 
-static inline int fake_save(void *context, uint64_t flags, int state, int memory, uint64_t *state_bytes,
-	uint64_t *memory_bytes, char *why)
+static inline int fake_save(void *context, struct control_save *save)
 {
 	struct machine *machine = context;
 
 	machine->saves++;
-	machine->save_flags = flags;
+	machine->save_flags = save->flags;
 	/* Which is which is told by what is in them. */
-	assert_int_equal(write(state, "s", 1), 1);
-	assert_int_equal(write(memory, "m", 1), 1);
-	*state_bytes = 11;
-	*memory_bytes = 22;
+	assert_int_equal(write(save->state, "s", 1), 1);
+	assert_int_equal(write(save->memory, "m", 1), 1);
+	if (save->flags & VMM_SAVE_DISK)
+		assert_int_equal(write(save->disk, "d", 1), 1);
+	else
+		assert_int_equal(save->disk, -1);
+	save->state_bytes = 11;
+	save->memory_bytes = 22;
+	save->disk_bytes = 33;
 	if (machine->answer < 0)
-		snprintf(why, VMM_MESSAGE_TEXT, "no room");
+		snprintf(save->why, VMM_MESSAGE_TEXT, "no room");
 	return machine->answer;
 }
 

@@ -362,3 +362,11 @@ int blk_create(const struct blk_config *config, struct virtio_device **out)
 	*out = &blk->base;
 	return 0;
 }
+
+int blk_copy(struct virtio_device *device, int to, uint64_t *written)
+{
+	struct blk *blk = (struct blk *)device;
+
+	*written = 0;
+	return blk->disk->ops->copy ? blk->disk->ops->copy(blk->disk, to, written) : -EOPNOTSUPP;
+}

@@ -50,4 +50,7 @@ struct blk_config {
  * block device; -EACCES: the fd does not allow what read_only says. */
 int blk_create(const struct blk_config *config, struct virtio_device **out);
 
+/* Between requests: blk_disk_ops' copy. Its errors, or -EOPNOTSUPP: this disk has none. */
+int blk_copy(struct virtio_device *device, int to, uint64_t *written);
+
 #endif

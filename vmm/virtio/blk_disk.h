@@ -33,6 +33,12 @@ struct blk_disk_ops {
 	 */
 	void (*save)(struct blk_disk *disk, struct state_writer *state);
 	void (*load)(struct blk_disk *disk, struct state_reader *state);
+	/*
+	 * All that the disk has into a file, which is empty, open for writing, and stays the caller's: of the
+	 * disk's size, with holes. *written: bytes, holes left out. After an error the file has anything. A
+	 * state with disks_copied is of a disk that lies upon that file. NULL: it cannot be copied.
+	 */
+	int (*copy)(struct blk_disk *disk, int to, uint64_t *written);
 	void (*destroy)(struct blk_disk *disk);
 };
 
