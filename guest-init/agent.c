@@ -4,6 +4,8 @@
 #include "common/log.h"
 #include "guest-init/baseline.h"
 #include "guest-init/changes.h"
+#include "guest-init/hold.h"
+#include "guest-init/standstill.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,6 +30,8 @@ struct agent {
 	bool has_machine; /* machine_id was given once */
 	uint8_t machine_id[AGENT_MACHINE_ID_BYTES];
 	struct link link;
+	struct hold hold;
+	struct standstill still;
 	struct agent_hello hello;
 	struct cgroup_set groups;
 	struct sessions *sessions;
@@ -69,7 +73,7 @@ static void handle_control(struct agent *agent, struct stream *stream, const str
 		agent_greet(agent, stream);
 }
 
-/* What another machine's sessions left is nothing of this one's. */
+/* What another machine's sessions were is nothing of this one's, though what runs of them runs on. */
 static void change_machine(struct agent *agent, const uint8_t id[AGENT_MACHINE_ID_BYTES])
 {
 	if (agent->has_machine && memcmp(agent->machine_id, id, AGENT_MACHINE_ID_BYTES) != 0)
@@ -107,6 +111,9 @@ static void handle_identity(struct agent *agent, struct stream *stream, const st
 	r = identity_apply(&identity, agent->config.identity, agent->config.identity_context, &step);
 	if (r == 0)
 		note_first_files(agent);
+	/* Before anything may be started. */
+	if (r == 0)
+		standstill_end(&agent->still);
 	agent->identified = r == 0;
 	if (r == 0 && !identity_is_same_machine(&identity))
 		change_machine(agent, identity.machine_id);
@@ -128,6 +135,44 @@ static void handle_baseline(struct agent *agent, struct stream *stream, const st
 
 	(void)frame;
 	stream_send(stream, AGENT_BASELINE_DONE, &status, sizeof(status), NULL, 0);
+}
+
+static void send_held(struct agent *agent, struct stream *stream, int error)
+{
+	const struct agent_status status = {.status = error};
+
+	if (error == 0)
+		standstill_expect(&agent->still);
+	stream_send(stream, AGENT_HELD, &status, sizeof(status), NULL, 0);
+}
+
+static void handle_hold(struct agent *agent, struct stream *stream, const struct frame *frame)
+{
+	int r = hold_begin(&agent->hold, agent->config.layers);
+
+	(void)frame;
+	if (r <= 0)
+		send_held(agent, stream, -r);
+	else
+		stream->awaits_held = true;
+}
+
+/* Whoever asked may be gone. */
+static void tell_held(struct agent *agent, int error)
+{
+	if (error)
+		log_error("the files cannot be written to the disk: %s", strerror(error));
+	for (int i = 0; i < AGENT_STREAMS_MAX; i++) {
+		struct stream *stream = &agent->streams[i];
+
+		if (!stream->awaits_held)
+			continue;
+		stream->awaits_held = false;
+		if (stream->kind != STREAM_CONTROL)
+			continue;
+		send_held(agent, stream, error);
+		stream_pump(stream);
+	}
 }
 
 static void handle_shutdown(struct agent *agent, struct stream *stream, const struct frame *frame)
@@ -327,6 +372,7 @@ static const struct rule {
 	{AGENT_CHANGES, STREAM_FRESH, sizeof(struct agent_changes),
 		sizeof(struct agent_changes) + AGENT_PATH_MAX, handle_changes},
 	{AGENT_BASELINE, STREAM_CONTROL, 0, 0, handle_baseline},
+	{AGENT_HOLD, STREAM_CONTROL, 0, 0, handle_hold},
 	{AGENT_IDENTITY, STREAM_CONTROL, sizeof(struct agent_identity), sizeof(struct agent_identity),
 		handle_identity},
 	{AGENT_SHUTDOWN, STREAM_CONTROL, sizeof(struct agent_shutdown), sizeof(struct agent_shutdown),
@@ -438,6 +484,7 @@ void agent_connected(struct agent *agent)
 void agent_link_ended(struct agent *agent)
 {
 	agent->identified = false;
+	standstill_begin(&agent->still);
 	link_ended(&agent->link);
 }
 
@@ -455,11 +502,15 @@ void agent_connect_failed(struct agent *agent, int error)
 bool agent_reap(struct agent *agent)
 {
 	struct rusage usage;
-	int status;
+	int status, error;
 	pid_t pid;
 
-	while ((pid = wait4(-1, &status, WNOHANG, &usage)) > 0)
-		sessions_child_ended(agent->sessions, pid, status, &usage);
+	while ((pid = wait4(-1, &status, WNOHANG, &usage)) > 0) {
+		if (hold_ended(&agent->hold, pid, status, &error))
+			tell_held(agent, error);
+		else
+			sessions_child_ended(agent->sessions, pid, status, &usage);
+	}
 	cgroup_set_sweep(&agent->groups);
 	if (agent->listener && !agent->listening)
 		agent->listening = loop_set_events(agent->listener, EPOLLIN) == 0;
@@ -504,6 +555,7 @@ int agent_create(const struct agent_config *config, struct agent **out)
 	r = link_init(&agent->link, config->loop, agent, config->connect);
 	if (r < 0)
 		goto fail;
+	standstill_init(&agent->still, config->loop, &agent->groups);
 	fill_hello(&agent->hello);
 	agent->listening = true;
 	if (config->listen_fd >= 0) {
@@ -529,6 +581,7 @@ void agent_destroy(struct agent *agent)
 	for (int i = 0; i < AGENT_STREAMS_MAX; i++)
 		stream_finish(&agent->streams[i]);
 	sessions_destroy(agent->sessions);
+	standstill_finish(&agent->still);
 	cgroup_set_finish(&agent->groups);
 	free(agent);
 }

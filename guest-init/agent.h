@@ -8,8 +8,8 @@
  * walk through the changes. Over vsock only the host (CID 2) is accepted.
  *
  * An identity is for one machine. When the stream that we opened ends, this may be a clone of the guest that
- * had it: NEW is refused until IDENTITY comes again. One with another machine id ends and forgets the
- * sessions that were before it.
+ * had it: NEW is refused until IDENTITY comes again. One with another machine id forgets the sessions that
+ * were before it: in the child of a fork, what runs goes on, but the commands are the parent's.
  */
 #ifndef GUEST_INIT_AGENT_H
 #define GUEST_INIT_AGENT_H

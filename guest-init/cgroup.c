@@ -299,6 +299,11 @@ void cgroup_set_init(struct cgroup_set *set, const char *root, struct warnings *
 	cgroup_set_sweep(set);
 }
 
+int cgroup_set_freeze(const struct cgroup_set *set, bool freeze)
+{
+	return cgroup_set_available(set) ? write_file(set->fd, "cgroup.freeze", freeze ? "1" : "0") : 0;
+}
+
 bool cgroup_had_oom(const struct cgroup *group)
 {
 	return group && read_value(group->fd, "memory.events", "oom_kill") > group->oom_kills;

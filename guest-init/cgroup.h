@@ -65,6 +65,11 @@ void cgroup_set_sweep(struct cgroup_set *set);
 /* SIGKILL to all in it and below, however many they are or become. Takes NULL. 0 or -errno. */
 int cgroup_kill(struct cgroup *group);
 
+/* All processes of all groups stand, the taken and the spent, and those that are made; or go on. Nothing may
+ * be started meanwhile: it would stand before its exec, and whoever waits for that, too. A kill comes
+ * through. 0, also when the set is closed, or -errno. */
+int cgroup_set_freeze(const struct cgroup_set *set, bool freeze);
+
 /* True when the kernel's OOM killer has ended a process of it since it was taken. Takes NULL. */
 bool cgroup_had_oom(const struct cgroup *group);
 

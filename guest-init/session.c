@@ -109,7 +109,8 @@ void sessions_destroy(struct sessions *sessions)
 struct session *sessions_find(struct sessions *sessions, uint64_t id)
 {
 	for (int i = 0; i < AGENT_SESSIONS_MAX; i++)
-		if (sessions->slots[i].state != SESSION_FREE && sessions->slots[i].id == id)
+		if (sessions->slots[i].state != SESSION_FREE && !sessions->slots[i].forgotten &&
+			sessions->slots[i].id == id)
 			return &sessions->slots[i];
 	return NULL;
 }
@@ -146,20 +147,32 @@ void session_evict(struct session *session)
 	session_step(session, SESSION_EVICT);
 }
 
+/* Ended, but children that were to be kept hold its output: they would die of a pipe that nobody reads. */
+static bool has_output(const struct session *session)
+{
+	for (int i = 0; i < SESSION_OUTPUTS; i++)
+		if (session->out[i].fd >= 0)
+			return true;
+	return false;
+}
+
+static void forget(struct session *session)
+{
+	const struct session_reader *reader = session->reader;
+
+	session->forgotten = true;
+	session_detach(session); /* goes on where a reader that was slow held it up */
+	if (reader)
+		reader->replaced(reader->context);
+	if (session->state == SESSION_ENDED && !has_output(session))
+		session_evict(session);
+}
+
 void sessions_forget(struct sessions *sessions)
 {
-	for (int i = 0; i < AGENT_SESSIONS_MAX; i++) {
-		struct session *session = &sessions->slots[i];
-
-		if (session->state == SESSION_FREE)
-			continue;
-		if (session->reader)
-			session->reader->replaced(session->reader->context);
-		if (session->state == SESSION_ENDED)
-			session_evict(session);
-		else
-			session_end(session, AGENT_KILLED);
-	}
+	for (int i = 0; i < AGENT_SESSIONS_MAX; i++)
+		if (sessions->slots[i].state != SESSION_FREE)
+			forget(&sessions->slots[i]);
 }
 
 int session_resize(struct session *session, uint16_t rows, uint16_t columns, const char **why)

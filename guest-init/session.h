@@ -16,6 +16,11 @@
  * the ring is full, so the command waits, and only it. Without a reader the oldest output gives way to the
  * newest.
  *
+ * A session that was forgotten, since this is the clone of another machine now, is nobody's: its id finds
+ * nothing, and it has no reader. What runs of it goes on as it was, with its limits and its deadline; nothing
+ * comes to its stdin, which stays open, and its output is read and thrown away. The slot is used again when
+ * it has ended.
+ *
  * DRAINING ends at the offset that the output had when the leader ended: a child in the background that still
  * holds the pipe, and even writes to it, does not hold the end back. Then what is left in the session's
  * cgroup is killed, unless KEEP_CHILDREN was asked for; then its output is read and thrown away, so that it
@@ -94,6 +99,7 @@ struct session {
 	enum agent_exit_kind cause; /* ENDING: why */
 	uint64_t id;
 	uint32_t flags;
+	bool forgotten;
 	pid_t pid; /* of the leader, and of its process group; 0: never started */
 	struct cgroup *group;
 	struct loop_source *deadline; /* made when first needed, kept with the slot */
@@ -128,7 +134,7 @@ int sessions_create(struct loop *loop, struct cgroup_set *groups, const struct u
 /* Kills what runs; reaps nothing. */
 void sessions_destroy(struct sessions *sessions);
 
-/* NULL when no slot holds it. */
+/* NULL when no slot holds it, or that was forgotten. */
 struct session *sessions_find(struct sessions *sessions, uint64_t id);
 
 /*
@@ -147,7 +153,8 @@ void session_end(struct session *session, enum agent_exit_kind cause);
  * caller's. */
 void sessions_stop(struct sessions *sessions);
 
-/* Sessions that ended are no more, those that run are killed. Each reader is told that it was replaced. */
+/* Sessions that ended are no more, those that run are nobody's any longer. Each reader is told that it was
+ * replaced. */
 void sessions_forget(struct sessions *sessions);
 
 /* A child was reaped: does the rest if it was a leader. */

@@ -42,6 +42,7 @@ static void reset(struct session *session, const struct agent_new *new)
 {
 	session->id = new->session;
 	session->flags = new->flags;
+	session->forgotten = false;
 	session->pid = 0;
 	session->group = NULL;
 	session->reader = NULL;

@@ -47,6 +47,7 @@ void stream_close(struct stream *stream)
 	stream->session = NULL;
 	changes_end(stream->changes);
 	stream->changes = NULL;
+	stream->awaits_held = false;
 	if (stream->outgoing)
 		agent_link_ended(stream->agent);
 }

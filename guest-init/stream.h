@@ -66,6 +66,7 @@ struct stream {
 	struct session_reader link;
 	struct stream_flight flight;
 	struct changes *changes; /* that it tells; or NULL */
+	bool awaits_held;	 /* it has sent the HOLD that is under way */
 };
 
 /* A free slot with its memory. 0 or -ENOMEM: it then gets it when it is opened. */

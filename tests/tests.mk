@@ -22,6 +22,8 @@ SMP_WRAP := -Wl,--wrap=ioctl,--wrap=pthread_create
 $(BUILD)/san/tests/unit/vmm_smp: UNIT_WRAP += $(SMP_WRAP)
 # its clock is its own
 $(addprefix $(BUILD)/san/tests/unit/,vmm_trace vmm_trace_json): UNIT_WRAP += -Wl,--wrap=clock_gettime
+# its disk is its own
+$(BUILD)/san/tests/unit/guest_hold: UNIT_WRAP += -Wl,--wrap=syncfs
 # its machine has no ports
 $(BUILD)/san/tests/unit/guest_marks: UNIT_WRAP += -Wl,--wrap=ioperm
 # the clock of its wall is set

@@ -68,13 +68,12 @@ struct vm {
 	struct serial serial;
 	struct loop_source *serial_source;
 	struct vm_device devices[LAYOUT_VIRTIO_MAX];
-	unsigned device_count;
-	struct virtio_device *vsock; /* one of the devices', NULL: none */
-	struct virtio_device *net;   /* the same */
+	unsigned device_count, cow_count; /* of these, disks that are copy-on-write */
+	struct virtio_device *vsock;	  /* one of the devices', NULL: none */
+	struct virtio_device *net;	  /* the same */
 	struct vsock_unix *vsock_unix;
-	struct virtio_device *balloon; /* as vsock */
-	struct virtio_device *cow;     /* the last one that is a copy-on-write disk; the same */
-	unsigned cow_count;
+	struct virtio_device *balloon;	/* as vsock */
+	struct virtio_device *cow;	/* the last one that is a copy-on-write disk; the same */
 	struct vcpu_features *features; /* of all vCPUs */
 	struct vcpu_machine vcpu_machine;
 	struct vcpu vcpus[LAYOUT_CPUS_MAX];

@@ -171,6 +171,7 @@ static void check_frame(struct client *client, const struct frame *frame)
 		break;
 	case AGENT_IDENTITY_DONE:
 	case AGENT_BASELINE_DONE:
+	case AGENT_HELD:
 		check_status(frame);
 		break;
 	case AGENT_STARTED:
@@ -364,7 +365,10 @@ static void send_some_frame(struct fuzz *fuzz, struct client *client)
 		send_frame(client, choice, zeros, fuzz_u8(fuzz->input));
 		break;
 	default:
-		send_small(fuzz, client, AGENT_CONTROL);
+		if (choice == AGENT_HOLD)
+			send_frame(client, AGENT_HOLD, zeros, fuzz_u8(fuzz->input) == 0);
+		else
+			send_small(fuzz, client, AGENT_CONTROL);
 		break;
 	}
 }

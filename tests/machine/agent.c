@@ -288,6 +288,34 @@ static bool make_file_system(const char *path)
 	return status == 0;
 }
 
+/* What nobody has synced is there after a power cut, for the host has asked for it. */
+static void test_held(struct agent_suite *suite, const struct agent_boot *boot)
+{
+	static const struct agent_command write = {
+		.script = "echo y >/held; mkdir /more; echo z >/more/held"};
+	static const struct agent_command read = {.script = "cat /held /more/held"};
+	struct agent_machine machine;
+	bool up = agent_start(suite, &machine, boot) && agent_give_identity(&machine);
+	int held = -1;
+	char got[32];
+
+	if (up) {
+		agent_expect(suite, "more is written", &write, AGENT_EXITED, 0, "");
+		held = agent_hold(&machine);
+		kill(machine.pid, SIGKILL);
+	}
+	snprintf(got, sizeof(got), "status %d", held);
+	agent_report(suite, held == 0, "the files are held", got);
+	agent_await_end(&machine);
+	up = agent_start(suite, &machine, boot) && agent_give_identity(&machine);
+	agent_report(suite, up, "a guest after a power cut", machine.warnings);
+	if (up) {
+		agent_expect(suite, "has them", &read, AGENT_EXITED, 0, "y\nz\n");
+		agent_ask_shutdown(&machine, 0);
+	}
+	agent_await_end(&machine);
+}
+
 /* A private layer on a disk, here a copy-on-write one, outlives its guest; one in memory does not. */
 static void test_upper(struct agent_suite *suite)
 {
@@ -316,6 +344,7 @@ static void test_upper(struct agent_suite *suite)
 			agent_ask_shutdown(&machine, 1000);
 		agent_await_end(&machine);
 	}
+	test_held(suite, &boot);
 	unlink(path);
 	unlink(upper);
 }

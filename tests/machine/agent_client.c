@@ -158,6 +158,19 @@ bool agent_give_identity(struct agent_machine *machine)
 	return status.status == 0;
 }
 
+int agent_hold(struct agent_machine *machine)
+{
+	struct agent_status status;
+	struct frame frame;
+
+	frame_write(machine->control, AGENT_HOLD, NULL, 0, NULL, 0);
+	if (agent_next_frame(machine->control, &machine->reader, &frame) != 1 || frame.type != AGENT_HELD ||
+		frame.length != sizeof(status))
+		return -1;
+	memcpy(&status, frame.payload, sizeof(status));
+	return status.status;
+}
+
 void agent_ask_shutdown(struct agent_machine *machine, uint32_t grace_ms)
 {
 	const struct agent_shutdown shutdown = {.grace_ms = grace_ms};

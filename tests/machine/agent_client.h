@@ -70,6 +70,8 @@ void agent_exec_vmm(const struct agent_suite *suite, const struct agent_boot *bo
 bool agent_start(struct agent_suite *suite, struct agent_machine *machine, const struct agent_boot *boot);
 /* Its clock is set to tomorrow, so that a guest which kept its own is found out. */
 bool agent_give_identity(struct agent_machine *machine);
+/* HOLD, and HELD's status; -1: another answer, or none. */
+int agent_hold(struct agent_machine *machine);
 void agent_ask_shutdown(struct agent_machine *machine, uint32_t grace_ms);
 /* The VM's exit status, or -1 when it had to be killed. */
 int agent_await_end(struct agent_machine *machine);

@@ -420,6 +420,88 @@ static void test_snapshot(struct test *test)
 	unlink(fresh);
 }
 
+/* saved with its disk, while it is at work */
+
+/* A host that has no room for the disk: the files are empty, and it goes on. */
+static void expect_no_room(struct test *test, struct machine *machine)
+{
+	char folder[PATH_SIZE], name[PATH_SIZE];
+	struct vmm_message reply = {.status = 0};
+	struct snapshot_files files;
+	struct stat state, memory;
+
+	name_file(test, "little", folder);
+	name_file(test, "little/disk", name);
+	snapshot_files_make(&files);
+	if (mkdir(folder, 0700) < 0)
+		die(folder);
+	resize(folder, 0, "size=64k");
+	files.disk = open_or_die(name, O_RDWR | O_CREAT);
+	suite_report(&test->suite,
+		snapshot_vm_save_into(machine, VMM_SAVE_DISK, &files, &reply) == -ENOSPC &&
+			strcmp(reply.text, "copying the disk: No space left on device") == 0,
+		"a host without room for the disk says so", "status %d: %s", reply.status, reply.text);
+	suite_report(&test->suite,
+		fstat(files.state, &state) == 0 && fstat(files.memory, &memory) == 0 && state.st_size == 0 &&
+			memory.st_size == 0 && lseek(files.disk, 0, SEEK_END) == 0,
+		"and all files are empty", "one is not");
+	snapshot_files_close(&files);
+	if (umount2(folder, MNT_DETACH) < 0)
+		die(folder);
+	rmdir(folder);
+}
+
+/* A clone has the files as they were, upon the file of the disk and an upper of its own. */
+static void expect_clone(struct test *test, const struct snapshot_files *files)
+{
+	char upper[PATH_SIZE], lower[PATH_SIZE], answer[DEVICES_LINE_MAX] = "", output[MACHINE_OUTPUT_MAX];
+	struct machine machine;
+	bool ok;
+
+	name_file(test, "clone", upper);
+	snprintf(lower, sizeof(lower), "fd:%d", files->disk);
+	expect_refused(test, files, "the lower that it had is not its disk any more", test->fs, upper,
+		"--restore: disk 0 has not the content that it had");
+	unlink(upper);
+	if (!snapshot_vm_restore(&test->suite, files, options_of(test, false, lower, upper), &machine))
+		exit(1);
+	ok = expect_files(&machine, PUTS, answer);
+	for (int i = 1; ok && i <= PUTS; i++)
+		ok = put_file(&machine, PUTS + i, answer) && expect_files(&machine, PUTS + i, answer);
+	suite_report(&test->suite, ok, "what lies upon the copy of its disk goes on", "%s", answer);
+	end(&machine, output);
+	unlink(upper);
+}
+
+static void test_copied_disk(struct test *test)
+{
+	char upper[PATH_SIZE], answer[DEVICES_LINE_MAX] = "", output[MACHINE_OUTPUT_MAX];
+	struct vmm_message reply = {.status = 0};
+	struct snapshot_files files = {-1, -1, -1};
+	struct machine machine;
+	bool ok;
+
+	name_file(test, "copied", upper);
+	if (!boot(test, test->fs, upper, &machine))
+		return;
+	ok = answers(&machine, "mount /dev/vda\n", "mounted", answer);
+	for (int i = 1; ok && i <= PUTS; i++)
+		ok = put_file(&machine, i, answer);
+	ok = ok && machine_ask(&machine, VMM_PAUSE, &reply);
+	expect_no_room(test, &machine);
+	ok = ok && snapshot_vm_save_as(&machine, VMM_SAVE_DISK, &files, &reply) == 0 && reply.arg2 > 0 &&
+	     reply.arg2 < FS_BYTES && lseek(files.disk, 0, SEEK_END) == FS_BYTES &&
+	     machine_ask(&machine, VMM_RESUME, &reply) && put_file(&machine, PUTS + 1, answer) &&
+	     expect_files(&machine, PUTS + 1, answer);
+	suite_report(&test->suite, ok, "a guest at work is saved with its disk, and goes on", "%d, %s: %s",
+		reply.status, reply.text, answer);
+	if (ok)
+		expect_clone(test, &files);
+	end(&machine, output);
+	snapshot_files_close(&files);
+	unlink(upper);
+}
+
 /* A template on a raw disk, which it has mounted: its clones have uppers of their own over that. */
 static bool make_template(struct test *test, const char *disk, struct snapshot_files *files)
 {
@@ -508,6 +590,7 @@ int main(int argc, char *argv[])
 	test_full_host(&test);
 	test_discard(&test);
 	test_snapshot(&test);
+	test_copied_disk(&test);
 	test_clones(&test);
 	unlink(test.fs);
 	unlink(test.plain);

@@ -179,7 +179,7 @@ static void test_register_not_saved(struct suite *suite)
 	static const char name[] = "a register not saved: save, restore, save is identical";
 	static const char *const paused[] = {"--paused", NULL};
 	struct vmm_message reply = {.status = 0};
-	struct snapshot_files first = {-1, -1}, second = first;
+	struct snapshot_files first = {-1, -1, -1}, second = first;
 	static struct taken a, b;
 	struct machine machine;
 	const char *what = "the format";

@@ -117,9 +117,14 @@ static bool make_base(struct suite *suite, struct snapshot_files *base)
 		"%zu and %zu bytes", size_of(none.state), size_of(none.memory));
 	snapshot_files_close(&none);
 	suite_report(suite,
-		snapshot_vm_save_as(&machine, 2, &none, &reply) == -EINVAL &&
+		snapshot_vm_save_as(&machine, 4, &none, &reply) == -EINVAL &&
 			strstr(reply.text, "there is no such flag"),
 		"a flag that nobody knows", "status %d: %s", reply.status, reply.text);
+	snapshot_files_close(&none);
+	suite_report(suite,
+		snapshot_vm_save_as(&machine, VMM_SAVE_DISK, &none, &reply) == -ENODEV &&
+			strstr(reply.text, "the VM has 0 copy-on-write disks, not one"),
+		"a disk that there is not", "status %d: %s", reply.status, reply.text);
 	snapshot_files_close(&none);
 	return snapshot_vm_take(suite, &machine, "a memory to lie upon", base);
 }
@@ -162,7 +167,7 @@ static bool await_paused(struct machine *machine)
  */
 static void test_cycles(struct suite *suite, const struct snapshot_files *base, struct snapshot_files *last)
 {
-	struct snapshot_files whole = {-1, -1}, private = whole, again, again_private;
+	struct snapshot_files whole = {-1, -1, -1}, private = whole, again, again_private;
 	struct vmm_message reply;
 	struct machine machine;
 	size_t bytes = 0, wanted = 0;
@@ -207,7 +212,7 @@ static void test_cycles(struct suite *suite, const struct snapshot_files *base, 
 static void test_fork(struct suite *suite, const struct snapshot_files *base)
 {
 	struct machine parent, children[CHILDREN];
-	struct snapshot_files files = {-1, -1};
+	struct snapshot_files files = {-1, -1, -1};
 	struct vmm_message reply = {.status = 0};
 	int started = 0, run = 0;
 	bool ok;
@@ -349,7 +354,7 @@ static void test_standby(
 
 int main(int argc, char *argv[])
 {
-	struct snapshot_files base, last = {-1, -1};
+	struct snapshot_files base, last = {-1, -1, -1};
 	struct suite suite = {0};
 
 	if (!suite_begin(&suite, argc, argv))

@@ -28,13 +28,15 @@ static int make_file(const char *name)
 
 void snapshot_files_make(struct snapshot_files *files)
 {
-	*files = (struct snapshot_files){.state = make_file("state"), .memory = make_file("memory")};
+	*files = (struct snapshot_files){
+		.state = make_file("state"), .memory = make_file("memory"), .disk = -1};
 }
 
 void snapshot_files_close(struct snapshot_files *files)
 {
 	fd_close(&files->state);
 	fd_close(&files->memory);
+	fd_close(&files->disk);
 }
 
 void snapshot_files_seal(const struct snapshot_files *files)
@@ -60,19 +62,26 @@ uint8_t *snapshot_files_state(const struct snapshot_files *files, size_t *length
 	return data;
 }
 
-int snapshot_vm_save_as(
-	struct machine *machine, uint64_t flags, struct snapshot_files *files, struct vmm_message *reply)
+int snapshot_vm_save_into(struct machine *machine, uint64_t flags, const struct snapshot_files *files,
+	struct vmm_message *reply)
 {
 	struct vmm_message request = {.type = VMM_SAVE, .sequence = ++machine->sequence, .arg0 = flags};
-	int fds[2];
+	const int fds[VMM_SAVE_FDS_MAX] = {files->state, files->memory, files->disk};
 
-	snapshot_files_make(files);
-	fds[0] = files->state;
-	fds[1] = files->memory;
-	if (io_send_fds(machine->control, &request, sizeof(request), fds, 2) < 0 ||
+	if (io_send_fds(machine->control, &request, sizeof(request), fds, flags & VMM_SAVE_DISK ? 3 : 2) <
+			0 ||
 		!machine_await_reply(machine, reply))
 		return -ETIMEDOUT;
 	return reply->status;
+}
+
+int snapshot_vm_save_as(
+	struct machine *machine, uint64_t flags, struct snapshot_files *files, struct vmm_message *reply)
+{
+	snapshot_files_make(files);
+	if (flags & VMM_SAVE_DISK)
+		files->disk = make_file("disk");
+	return snapshot_vm_save_into(machine, flags, files, reply);
 }
 
 int snapshot_vm_save(struct machine *machine, struct snapshot_files *files, struct vmm_message *reply)
@@ -93,7 +102,7 @@ bool snapshot_vm_take_as(struct suite *suite, struct machine *machine, uint64_t 
 	char output[MACHINE_OUTPUT_MAX];
 	bool done;
 
-	*files = (struct snapshot_files){.state = -1, .memory = -1};
+	*files = (struct snapshot_files){.state = -1, .memory = -1, .disk = -1};
 	done = machine_ask(machine, VMM_PAUSE, &reply) &&
 	       snapshot_vm_save_as(machine, flags, files, &reply) == 0;
 	if (!done)

@@ -9,9 +9,10 @@ enum { SNAPSHOT_VM_CLONES_MAX = 20 }; /* at once */
 
 struct snapshot_files {
 	int state, memory; /* memfds that children inherit; -1: none */
+	int disk;	   /* the same; only of a save with VMM_SAVE_DISK */
 };
 
-/* Two empty files. */
+/* Empty files for state and memory. */
 void snapshot_files_make(struct snapshot_files *files);
 void snapshot_files_close(struct snapshot_files *files);
 /* The memory can't change any more, as that of clones: then it is not read to be checked. */
@@ -21,9 +22,13 @@ uint8_t *snapshot_files_state(const struct snapshot_files *files, size_t *length
 
 /* Saves a paused VM into new files. The reply's status, or -ETIMEDOUT. */
 int snapshot_vm_save(struct machine *machine, struct snapshot_files *files, struct vmm_message *reply);
-/* The same with flags of VMM_SAVE: with VMM_SAVE_PRIVATE, files->memory has the private pages. */
+/* The same with flags of VMM_SAVE: with VMM_SAVE_PRIVATE, files->memory has the private pages; with
+ * VMM_SAVE_DISK there is a third file, files->disk. */
 int snapshot_vm_save_as(
 	struct machine *machine, uint64_t flags, struct snapshot_files *files, struct vmm_message *reply);
+/* The same into files that there are. */
+int snapshot_vm_save_into(struct machine *machine, uint64_t flags, const struct snapshot_files *files,
+	struct vmm_message *reply);
 /* Pauses, saves and kills it: true when all was done; else reported under name. */
 bool snapshot_vm_take(
 	struct suite *suite, struct machine *machine, const char *name, struct snapshot_files *files);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The agent's own stream to the host: opened again when it ends, and what that means for identity and
  * sessions. */
+#include "guest-init/standstill.h"
 #include "guest_fixture.h"
 
 enum { A_WHILE_MS = 300, TRIES_MOST = 7 }; /* tries of a back-off from 10 ms that doubles, in A_WHILE_MS */
@@ -46,7 +47,7 @@ static void host_accept(struct fixture *f, struct host *host)
 	client_expect(f, &host->link, AGENT_HELLO, &frame);
 }
 
-static void host_identify(struct fixture *f, struct host *host, uint8_t machine)
+static int host_try_identity(struct fixture *f, struct host *host, uint8_t machine)
 {
 	struct agent_identity identity = {.realtime_ns = 1, .machine_id = {machine}, .hostname = "a"};
 	struct agent_status status;
@@ -55,7 +56,12 @@ static void host_identify(struct fixture *f, struct host *host, uint8_t machine)
 	client_send(f, &host->link, AGENT_IDENTITY, &identity, sizeof(identity));
 	client_expect(f, &host->link, AGENT_IDENTITY_DONE, &frame);
 	memcpy(&status, frame.payload, sizeof(status));
-	assert_int_equal(status.status, 0);
+	return status.status;
+}
+
+static void host_identify(struct fixture *f, struct host *host, uint8_t machine)
+{
+	assert_int_equal(host_try_identity(f, host, machine), 0);
 }
 
 /* What a clone sees of its restore: every stream has ended. */
@@ -205,6 +211,143 @@ static void another_machine_forgets_the_sessions(void **state)
 	host_close(&host);
 }
 
+/* All groups of commands stand. */
+static bool stands(const struct fixture *f)
+{
+	char path[300], value = '?';
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/tinderbox/cgroup.freeze", f->cgroup_root);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	assert_true(fd >= 0);
+	assert_int_equal(read(fd, &value, 1), 1);
+	close(fd);
+	return value == '1';
+}
+
+static void host_hold(struct fixture *f, struct host *host)
+{
+	struct agent_status status;
+	struct frame frame;
+
+	client_send(f, &host->link, AGENT_HOLD, NULL, 0);
+	client_expect(f, &host->link, AGENT_HELD, &frame);
+	memcpy(&status, frame.payload, sizeof(status));
+	assert_int_equal(status.status, 0);
+}
+
+/* A host, and a command that runs. */
+static void start_to_hold(struct fixture *f, struct host *host, struct client *reader)
+{
+	struct command command = {.argv = ARGV("/bin/sleep", "1000"), .id = 7};
+	struct frame frame;
+
+	if (!f->cgroup_root[0])
+		skip();
+	host_open(host);
+	assert_int_equal(agent_open_link(f->agent), 0);
+	host_accept(f, host);
+	host_identify(f, host, 1);
+	client_open(f, reader);
+	client_new(f, reader, &command);
+	client_expect(f, reader, AGENT_STARTED, &frame);
+}
+
+static void a_clone_of_one_that_was_held_stands_until_its_identity(void **state)
+{
+	struct fixture *f = *state;
+	struct client reader;
+	struct host host;
+
+	start_to_hold(f, &host, &reader);
+	host_hold(f, &host);
+	assert_false(stands(f)); /* nor does the guest that goes on */
+	host_reset(&host);
+	host_accept(f, &host);
+	assert_true(stands(f));
+	expect_new_refused(f, 8, EPERM, "NEW: this guest has no identity yet (IDENTITY comes first)");
+	/* One that fails is none. */
+	f->identity = (struct fake_identity){.fail_at = 1};
+	assert_int_equal(host_try_identity(f, &host, 2), EROFS);
+	assert_true(stands(f));
+	f->identity = (struct fake_identity){0};
+	host_identify(f, &host, 2);
+	assert_false(stands(f));
+	expect_runs(f, 8);
+	/* It was about that clone: a host that leaves and comes back is no news. */
+	host_reset(&host);
+	host_accept(f, &host);
+	assert_false(stands(f));
+	client_close(&reader);
+	host_close(&host);
+}
+
+static void what_stands_can_be_killed(void **state)
+{
+	struct command command = {.argv = ARGV("/bin/sleep", "1000"), .id = 8, .deadline_ms = 300};
+	struct fixture *f = *state;
+	struct agent_attach attach = {.session = 8};
+	struct outcome outcome = {0};
+	struct client reader, other;
+	struct frame frame;
+	struct host host;
+
+	start_to_hold(f, &host, &reader);
+	client_open(f, &other);
+	client_new(f, &other, &command);
+	client_expect(f, &other, AGENT_STARTED, &frame);
+	client_close(&other);
+	host_hold(f, &host);
+	host_reset(&host);
+	host_accept(f, &host);
+	client_open(f, &other);
+	client_send(f, &other, AGENT_ATTACH, &attach, sizeof(attach));
+	client_finish(f, &other, &outcome);
+	assert_int_equal(outcome.exit.kind, AGENT_TIMED_OUT);
+	assert_true(stands(f));
+	client_close(&reader);
+	host_close(&host);
+}
+
+static void nothing_stands_for_long(void **state)
+{
+	struct fixture *f = *state;
+	struct client reader;
+	struct host host;
+
+	start_to_hold(f, &host, &reader);
+	host_hold(f, &host);
+	host_reset(&host);
+	host_accept(f, &host);
+	assert_true(stands(f));
+	turn_for(f, STANDSTILL_MAX_MS + A_WHILE_MS);
+	assert_false(stands(f));
+	expect_new_refused(f, 8, EPERM, "NEW: this guest has no identity yet (IDENTITY comes first)");
+	client_close(&reader);
+	host_close(&host);
+}
+
+/* Its host has left it, which is no reason to stand. */
+static void one_that_was_held_long_ago_or_never_does_not_stand(void **state)
+{
+	struct fixture *f = *state;
+	struct client reader;
+	struct host host;
+
+	start_to_hold(f, &host, &reader);
+	host_reset(&host);
+	host_accept(f, &host);
+	assert_false(stands(f));
+	host_identify(f, &host, 0);
+	host_hold(f, &host);
+	turn_for(f, STANDSTILL_READY_MS + A_WHILE_MS);
+	host_reset(&host);
+	host_accept(f, &host);
+	assert_false(stands(f));
+	client_close(&reader);
+	host_close(&host);
+}
+
 /* A host that takes its VMs back does not know their ids. */
 static void the_same_machine_keeps_what_it_has(void **state)
 {
@@ -273,6 +416,10 @@ int main(void)
 		CASE(a_host_that_went_is_sought_ever_less_often),
 		CASE(a_host_that_says_nothing_is_not_flooded),
 		CASE(another_machine_forgets_the_sessions),
+		CASE(a_clone_of_one_that_was_held_stands_until_its_identity),
+		CASE(what_stands_can_be_killed),
+		CASE(nothing_stands_for_long),
+		CASE(one_that_was_held_long_ago_or_never_does_not_stand),
 		CASE(the_same_machine_keeps_what_it_has),
 		CASE(a_host_that_comes_is_sought_at_once),
 	};

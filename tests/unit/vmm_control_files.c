@@ -98,7 +98,7 @@ static void a_backend_with_another_request_breaks_the_protocol(void **state)
 static void ask_save(struct machine *machine, uint32_t sequence, uint64_t flags, unsigned count, char *out)
 {
 	struct vmm_message message = {.type = VMM_SAVE, .sequence = sequence, .arg0 = flags};
-	int pipes[VMM_SAVE_FDS_MAX][2], fds[VMM_SAVE_FDS_MAX];
+	int pipes[VMM_SAVE_FDS_MAX][2], fds[VMM_SAVE_FDS_MAX] = {-1, -1, -1};
 
 	for (unsigned i = 0; i < count; i++) {
 		assert_int_equal(pipe2(pipes[i], O_CLOEXEC | O_NONBLOCK), 0);
