@@ -180,6 +180,11 @@ static int tell(struct command *command, const struct frame *frame, struct error
 
 	if (status == -ENOTCONN)
 		return refuse_input(command, error);
+	if (status == -EAGAIN && command->sandbox->state == SANDBOX_SUSPENDING)
+		return error_set(error, ERROR_NOT_READY,
+			"command %s takes nothing while sandbox %s is being suspended: wake that, and try "
+			"again",
+			command->id, command->sandbox->id);
 	if (status == -EAGAIN)
 		return error_set(error, ERROR_EXHAUSTED, "command %s takes nothing at present", command->id);
 	return status ? error_set(error, ERROR_INVALID, "%s", why) : 0;

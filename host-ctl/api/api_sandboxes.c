@@ -324,6 +324,10 @@ static int prepare_stop(struct sandbox *sandbox, bool discard, struct error *err
 
 	if (sandbox_check(sandbox, SANDBOX_STOP, &next, error))
 		return -1;
+	if (sandbox->state == SANDBOX_SUSPENDED && !sandbox->has_files)
+		return error_set(error, ERROR_CONFLICT,
+			"sandbox %s is suspended, and has no disk to be started from: wake it, or delete it",
+			sandbox->id);
 	if (next == SANDBOX_STOPPED && discard)
 		sandbox_discard_files(sandbox);
 	if (next == sandbox->state)

@@ -400,6 +400,29 @@ static int open_database(struct journal *journal, struct error *error)
 	return status;
 }
 
+/* What only a journal that is damaged, or gone, knew: before there is another, which the next start would
+ * take for the one that knew it, and remove it all. */
+static int put_sandboxes_aside(const struct journal *journal, struct error *error)
+{
+	char aside[STATE_FOLDER_ASIDE_MAX];
+	int status = state_folder_put_aside(journal->folder, STATE_FOLDER_SANDBOXES, aside);
+
+	if (error_is_of_full_disk(status) || status == -EROFS)
+		return fail_system(journal, status, "use", error);
+	if (status < 0) {
+		error_set(error, ERROR_INTERNAL,
+			"whose the files in " STATE_FOLDER_SANDBOXES " beside the journal %.256s are, is not "
+			"known any more, and they cannot be moved aside: %s: move them",
+			journal->path, strerror(-status));
+		return status;
+	}
+	if (status > 0)
+		log_error("whose the files in " STATE_FOLDER_SANDBOXES " beside the journal %s are, only the "
+			  "one that is damaged or gone knew: they are in %s there now",
+			journal->path, aside);
+	return 0;
+}
+
 /* The log goes with it: together they may still be read by hand. */
 static int put_aside(const struct journal *journal, struct error *error)
 {
@@ -474,10 +497,14 @@ int journal_open(struct journal **result, const char *state_directory, const str
 	status = open_folder(journal, state_directory, error);
 	if (!status)
 		status = read_boot(journal, error);
+	if (!status && !journal_is_there(state_directory))
+		status = put_sandboxes_aside(journal, error);
 	if (!status)
 		status = open_database(journal, error);
 	if (status == -EUCLEAN) {
-		status = put_aside(journal, error);
+		status = put_sandboxes_aside(journal, error);
+		if (!status)
+			status = put_aside(journal, error);
 		journal->anew = !status;
 		if (!status)
 			status = open_database(journal, error);

@@ -9,7 +9,9 @@
  *
  * One daemon has it: a lock on the folder, and SQLite's own, for as long as it is open. A damaged file is
  * moved aside, to journal.db.damaged-TIME, with a line in the log: what it had promised is not known any
- * more.
+ * more. Before a new one is made, in place of a damaged one or of none, the files of sandboxes, which only
+ * that one can have known, are moved aside too, to sandboxes.lost-TIME: whatever an open journal does not
+ * know is nobody's.
  *
  * Not bound to a thread, but for one at a time: the daemon's loop uses it by journal_queue.h.
  */

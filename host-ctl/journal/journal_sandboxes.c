@@ -85,6 +85,17 @@ static int read_row(const struct journal *journal, sqlite3_stmt *row, struct jou
 	return sandbox->spec ? 0 : -ENOMEM;
 }
 
+/* Of one that is not read nothing would be known, its files least of all. */
+static int fail_too_many(const struct journal *journal, size_t room, struct error *error)
+{
+	error_set(error, ERROR_INTERNAL,
+		"the journal %.256s has more than %zu sandboxes, which this host-ctl cannot know: delete "
+		"some with "
+		"the one that made them",
+		journal->path, room);
+	return -E2BIG;
+}
+
 int journal_sandboxes_read(
 	struct journal *journal, struct journal_sandbox *sandboxes, size_t room, struct error *error)
 {
@@ -92,10 +103,14 @@ int journal_sandboxes_read(
 	size_t count = 0;
 	int status = row ? 1 : -EIO;
 
-	while (status == 1 && count < room) {
+	while (status == 1) {
 		status = journal_step(journal, row, error);
 		if (status != 1)
 			break;
+		if (count == room) {
+			status = fail_too_many(journal, room, error);
+			break;
+		}
 		if (read_row(journal, row, &sandboxes[count]) == 0) {
 			count++;
 			continue;

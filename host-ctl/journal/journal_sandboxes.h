@@ -50,8 +50,8 @@ int journal_sandbox_put(struct journal *journal, const struct journal_sandbox *s
 /* With its commands (journal_commands.h). */
 int journal_sandbox_remove(struct journal *journal, const char *id, struct error *error);
 
-/* All, the oldest first, at most `room` of them: the spec of each is the caller's. How many, or -errno with
- * *error set. Not within a transaction. */
+/* All, the oldest first: the spec of each is the caller's. How many, or -errno with *error set: -E2BIG: there
+ * are more than `room`. Not within a transaction. */
 int journal_sandboxes_read(
 	struct journal *journal, struct journal_sandbox *sandboxes, size_t room, struct error *error);
 

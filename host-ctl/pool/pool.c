@@ -216,7 +216,7 @@ static void vm_warm(void *context, struct vm *vm)
 	}
 	end_surplus(pool);
 	/* While all places were taken by VMs that started, none could make way for another pool's claim. */
-	if (pool->config.slots->count == pool->config.slots->maximum)
+	if (!pool_places(pool->config.slots))
 		pool_pass_on(pool);
 	pool_read_gauges(pool, &now);
 	if (!pool->was_full && now.warm >= pool->config.target) {
@@ -451,7 +451,7 @@ static void refill(struct pool *pool)
 		set_held(pool, NULL);
 	if (!shortage(pool))
 		return;
-	if (pool->config.slots->count == pool->config.slots->maximum)
+	if (!pool_places(pool->config.slots))
 		pool_make_way(pool);
 	/* One a turn: a start takes a while, and runs go on in between. */
 	else if (pool_free_slots(pool) && has_room(pool) && !start_one(pool))

@@ -45,13 +45,12 @@ unsigned int pool_own_starting(const struct pool *pool)
 
 bool pool_start_own(struct pool *pool)
 {
-	const struct pool_slots *slots = pool->config.slots;
 	struct pool_claim *claim = pool->own.first;
 	struct error error;
 
 	if (!claim || pool_own_starting(pool) >= pool->config.starts_max)
 		return false;
-	if (slots->count == slots->maximum) {
+	if (!pool_places(pool->config.slots)) {
 		pool_make_way(pool);
 		return false;
 	}
@@ -110,12 +109,10 @@ void pool_refuse_own(struct pool *pool, const struct error *error)
 int pool_claim_own(
 	struct pool *pool, struct pool_claim *claim, struct pool_source *source, struct error *error)
 {
-	const unsigned int free = pool->config.slots->maximum - pool->config.slots->count;
-
 	error->kind = ERROR_NONE;
 	if (pool->stopping)
 		return error_set(error, ERROR_NOT_READY, "the daemon is stopping: try again when it is back");
-	if (pool->own.count >= pool->config.queue_max + free)
+	if (pool->own.count >= pool->config.queue_max + pool_places(pool->config.slots))
 		return error_set(error, ERROR_EXHAUSTED,
 			"no place for its VM, and %u wait for one already (--queue-max): try again later, or "
 			"raise --max-vms",

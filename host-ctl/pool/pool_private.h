@@ -69,6 +69,9 @@ void pool_refuse_own(struct pool *pool, const struct error *error);
 /* From when a pool is made until it is destroyed. */
 void pool_join_slots(struct pool *pool);
 void pool_quit_slots(struct pool *pool);
+/* How many VMs more there may be. 0, too, while there are more than that: a daemon with a smaller --max-vms
+ * takes back all that the one before it left. */
+unsigned int pool_places(const struct pool_slots *slots);
 /* A warm VM of the pool's, or NULL. */
 struct vm *pool_find_warm(const struct pool *pool);
 /* How many slots this pool may take now: those that are free, less what claims of other pools wait for when

@@ -16,6 +16,11 @@ void pool_quit_slots(struct pool *pool)
 	*link = pool->next;
 }
 
+unsigned int pool_places(const struct pool_slots *slots)
+{
+	return slots->count < slots->maximum ? slots->maximum - slots->count : 0;
+}
+
 /* Claims for which no VM starts yet. */
 static unsigned int count_unserved(const struct pool *pool)
 {
@@ -28,7 +33,8 @@ static unsigned int count_unserved(const struct pool *pool)
 unsigned int pool_free_slots(const struct pool *pool)
 {
 	const struct pool_slots *slots = pool->config.slots;
-	unsigned int free = slots->maximum - slots->count, kept = 0;
+	unsigned int free = pool_places(slots);
+	unsigned int kept = 0;
 
 	if (pool->queue.count)
 		return free;
@@ -42,10 +48,10 @@ unsigned int pool_places_max(const struct pool *pool)
 	return pool->config.slots->maximum;
 }
 
-unsigned int pool_places(const struct pool *pool)
+unsigned int pool_open_places(const struct pool *pool)
 {
 	const struct pool_slots *slots = pool->config.slots;
-	unsigned int places = slots->maximum - slots->count, wanted = 0;
+	unsigned int places = pool_places(slots), wanted = 0;
 
 	for (const struct pool *other = slots->pools; other; other = other->next) {
 		struct metrics_gauges now;

@@ -420,8 +420,9 @@ int command_input(struct command *command, const struct frame *frame, const char
 		loop_set_timer(command->timer, 1);
 		return 0;
 	}
-	/* What one that comes back takes, its guest has still to say. */
-	if (command->state != COMMAND_RUNNING ||
+	/* What one that comes back takes, its guest has still to say; and what is sent to a guest that is
+	 * being saved is nowhere to be kept. */
+	if (command->state != COMMAND_RUNNING || command->sandbox->state == SANDBOX_SUSPENDING ||
 		(command->returns && command->session.state == SESSION_STARTING))
 		return -EAGAIN;
 	status = session_input(&command->session, frame, why);

@@ -512,14 +512,23 @@ void command_sleep(struct command *command)
 	command->returns = command->slept = true;
 }
 
+/* What was held back while it was to be suspended. */
+static void take_input_again(struct command *command)
+{
+	if (command->state == COMMAND_RUNNING)
+		drained(command);
+}
+
 void command_sandbox_changed(struct command *command)
 {
 	switch (command->sandbox->state) {
 	case SANDBOX_READY:
-		if (command->state == COMMAND_WAKING && command->intended)
+		if (command->state == COMMAND_WAKING && command->intended) {
 			command_connect(command);
-		else
-			go_on_clock(command);
+			return;
+		}
+		go_on_clock(command);
+		take_input_again(command);
 		return;
 	case SANDBOX_COPYING:
 	case SANDBOX_SUSPENDING:
@@ -530,6 +539,7 @@ void command_sandbox_changed(struct command *command)
 			end_asleep(command);
 		else
 			stop_clock(command);
+		take_input_again(command);
 		return;
 	case SANDBOX_SUSPENDED:
 		/* What was about to start when it was suspended does so when it is woken; after a wake that

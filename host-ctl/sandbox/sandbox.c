@@ -79,6 +79,12 @@ void sandbox_move(struct sandbox *sandbox, enum sandbox_state next, const char *
 	sandbox->state = next;
 	if (before == SANDBOX_SUSPENDING || before == SANDBOX_COPYING)
 		sandbox_suspension_leave(sandbox);
+	if (before == SANDBOX_WAKING)
+		sandbox_removal_leave(sandbox);
+	if (next == SANDBOX_SUSPENDED)
+		sandbox->unsaved = 0;
+	else if (before == SANDBOX_SUSPENDING && (next == SANDBOX_READY || next == SANDBOX_PAUSED))
+		sandbox->unsaved++;
 	if (reason && !sandbox->reason[0])
 		snprintf(sandbox->reason, sizeof sandbox->reason, "%s", reason);
 	log_info("sandbox %s: %s%s%s", sandbox->id, sandbox_state_name(next), reason ? ": " : "",
@@ -143,10 +149,7 @@ static void vm_gone(void *context)
 	} else if (sandbox->state == SANDBOX_SUSPENDING) {
 		sandbox_suspend_gone(sandbox);
 	} else if (sandbox->state == SANDBOX_STOPPING) {
-		sandbox_forget_vm(sandbox);
-		if (sandbox->discards)
-			sandbox_discard_files(sandbox);
-		sandbox_move(sandbox, SANDBOX_STOPPED, NULL);
+		sandbox_settle_stopped(sandbox);
 	}
 }
 
@@ -595,7 +598,7 @@ int sandbox_restore(
 	sandbox->vm = vm;
 	sandbox_know_vm(sandbox, vm);
 	sandbox_forget_saved(sandbox);
-	vm_know_memory(vm, sandbox_saved_memory_bytes(sandbox->made));
+	vm_know_memory(vm, sandbox_saved_memory_bytes(sandbox->made), sandbox->spec.memory_max);
 	sandbox->start_ticks = row->start_ticks;
 	vm_set_owner(vm, &owner_events, sandbox);
 	sandbox->state = SANDBOX_RESUMING;

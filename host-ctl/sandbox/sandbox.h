@@ -27,7 +27,10 @@ enum {
 	SANDBOX_PATIENCE_MS = 10 * 1000,
 	SANDBOX_SAVE_MS = 10 * 60 * 1000, /* for its vmm to write all of its memory */
 	SANDBOX_RETURN_MS = 60 * 1000, /* for the agent of one that was taken back, which runs, to be there */
-	SANDBOX_GRACE_MS = 2000,       /* of a stop, for its processes between TERM and KILL */
+	/* After a suspension that failed, before idleness asks for the next; doubled with each. */
+	SANDBOX_IDLE_AGAIN_MIN_MS = 10 * 1000,
+	SANDBOX_IDLE_AGAIN_MAX_MS = 60 * 60 * 1000,
+	SANDBOX_GRACE_MS = 2000, /* of a stop, for its processes between TERM and KILL */
 	/* Ids of its sessions are above: those below are of rehearsals, and of a template's preparation. */
 	SANDBOX_SESSION_FIRST = 1 << 20,
 };
@@ -84,12 +87,14 @@ struct sandbox {
 	bool lost;		      /* of one that is stopping, or stopped: its VM ended otherwise */
 	struct sandbox_files removed; /* of one that is gone */
 	bool stood;		      /* of one that is stopping: its guest did not run */
+	bool slept;		      /* of one that is stopping: it was suspended */
 	const struct vm_config *vm_config;
 	int stream; /* to the agent, open and unused; or -1 */
 	struct vm_request request, knock;
 	struct list watchers;
 	uint64_t due_ns[SANDBOX_CLOCK_COUNT];	 /* CLOCK_MONOTONIC; 0: never */
 	unsigned int users;			 /* of sandbox_hold */
+	unsigned int unsaved;			 /* suspensions that failed since the last one that did not */
 	bool failed_by_host;			 /* FAILED, or lost, by sandbox_fail */
 	struct command *commands, *last_command; /* the oldest first (commands.h) */
 	unsigned int command_count, running;
@@ -105,6 +110,7 @@ struct sandbox {
 	int seat;
 	bool interrupted;		 /* its daemon ended while it was copied */
 	bool runs;			 /* of one that wakes: its guest was let run */
+	bool falls_back;		 /* of one that wakes: to SUSPENDED, when its row says so */
 	bool seen;			 /* it is known whether its guest stands */
 	bool comes_up;			 /* its guest runs, but does not take commands yet */
 	bool recorded;			 /* there is a row, or one is being written */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "host-ctl/sandbox/sandbox_boot.h"
 #include "host-ctl/sandbox/sandbox_files.h"
-#include "host-ctl/support/input_file.h"
+#include "host-ctl/sandbox/sandbox_saved.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -61,9 +61,7 @@ static int find_image(struct sandbox_boot *boot, const char *state_directory, co
 		snprintf(boot->image, sizeof boot->image, "%s", path ? path : "");
 	if (stat(boot->image, &status) < 0)
 		fault = strerror(errno);
-	else if (json_integer_value(json_object_get(image, "bytes")) != (json_int_t)status.st_size ||
-		 json_integer_value(json_object_get(image, "changed_ns")) !=
-			 (json_int_t)input_file_changed_ns(&status))
+	else if (!sandbox_saved_is_image(image, &status))
 		fault = "it has changed since";
 	if (!fault)
 		return 0;

@@ -82,11 +82,25 @@ static bool may_be_idle(const struct sandbox *sandbox)
 	       (sandbox->state == SANDBOX_PAUSED && sandbox->spec.idle_action != SANDBOX_IDLE_PAUSE);
 }
 
+/* What fails writes a good part of the guest each time, and on a full disk it fails for long. */
+static uint64_t idle_ms(const struct sandbox *sandbox)
+{
+	uint64_t least = sandbox->unsaved ? SANDBOX_IDLE_AGAIN_MIN_MS : 0;
+
+	if (!sandbox->spec.idle_after_ms || sandbox->spec.idle_action != SANDBOX_IDLE_SUSPEND)
+		return sandbox->spec.idle_after_ms;
+	for (unsigned int i = 1; i < sandbox->unsaved && least < SANDBOX_IDLE_AGAIN_MAX_MS; i++)
+		least *= 2;
+	if (least > SANDBOX_IDLE_AGAIN_MAX_MS)
+		least = SANDBOX_IDLE_AGAIN_MAX_MS;
+	return sandbox->spec.idle_after_ms > least ? sandbox->spec.idle_after_ms : least;
+}
+
 void sandbox_look_idle(struct sandbox *sandbox)
 {
 	bool idle = !sandbox->users && may_be_idle(sandbox);
 
-	sandbox_set_clock(sandbox, SANDBOX_CLOCK_IDLE, idle ? sandbox->spec.idle_after_ms : 0);
+	sandbox_set_clock(sandbox, SANDBOX_CLOCK_IDLE, idle ? idle_ms(sandbox) : 0);
 }
 
 static void be_idle(struct sandbox *sandbox)

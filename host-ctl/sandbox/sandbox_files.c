@@ -18,7 +18,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { BLOCK = 512 /* of st_blocks */, MIB_SHIFT = 20 };
@@ -237,8 +236,21 @@ bool sandbox_files_are_there(const char *state_directory, const char *id)
 
 /* --- removing --- */
 
-/* Its room is given back when it is closed, which takes a while. */
-static int remove_file(int folder, const char *name, struct sandbox_files *removed)
+/* The room of a file is given back when it is closed, which takes a while: all of them by one worker. */
+struct removal {
+	struct sandbox_files *removed;
+	int fds[WORKER_FDS_MAX];
+	size_t count;
+};
+
+static void give_back(struct removal *removal)
+{
+	if (removal->count)
+		worker_close(removal->fds, removal->count);
+	removal->count = 0;
+}
+
+static int remove_file(int folder, const char *name, struct removal *removal)
 {
 	struct stat status;
 	int fd = openat(folder, name, O_PATH | O_CLOEXEC | O_NOFOLLOW);
@@ -251,16 +263,22 @@ static int remove_file(int folder, const char *name, struct sandbox_files *remov
 		fd_close(&fd);
 		return r;
 	}
-	removed->count++;
-	if (fstat(fd, &status) == 0 && status.st_nlink == 0)
-		removed->bytes += (uint64_t)status.st_blocks * BLOCK;
-	worker_close(&fd, 1);
+	removal->removed->count++;
+	if (fstat(fd, &status) < 0 || status.st_nlink > 0) {
+		fd_close(&fd);
+		return 0;
+	}
+	removal->removed->bytes += (uint64_t)status.st_blocks * BLOCK;
+	if (removal->count == WORKER_FDS_MAX)
+		give_back(removal);
+	removal->fds[removal->count++] = fd;
 	return 0;
 }
 
 /* folder: an fd, taken over. */
 static int empty(int folder, struct sandbox_files *removed)
 {
+	struct removal removal = {.removed = removed};
 	DIR *listing = fdopendir(folder);
 	struct dirent *entry;
 	int status = 0;
@@ -271,11 +289,12 @@ static int empty(int folder, struct sandbox_files *removed)
 		return status;
 	}
 	while ((entry = readdir(listing))) {
-		int r = entry->d_name[0] == '.' ? 0 : remove_file(dirfd(listing), entry->d_name, removed);
+		int r = entry->d_name[0] == '.' ? 0 : remove_file(dirfd(listing), entry->d_name, &removal);
 
 		status = status ? status : r;
 	}
 	closedir(listing);
+	give_back(&removal);
 	return status;
 }
 
@@ -325,21 +344,4 @@ void sandbox_files_sweep(
 	if (listing)
 		closedir(listing);
 	remove_all(state_directory);
-}
-
-void sandbox_files_put_aside(const char *state_directory)
-{
-	char path[PATH_MAX], aside[PATH_MAX + 64], when[32];
-	const time_t now = time(NULL);
-	struct tm parts;
-
-	sandbox_files_path(state_directory, "", "", path, sizeof path);
-	gmtime_r(&now, &parts);
-	strftime(when, sizeof when, "%Y%m%dT%H%M%SZ", &parts);
-	snprintf(aside, sizeof aside, "%.4090s.lost-%s", path, when);
-	if (rename(path, aside) == 0)
-		log_error("whose the files in %s are, the damaged journal knew: they are in %s now", path,
-			aside);
-	else if (errno != ENOENT)
-		log_error("cannot move %s aside: %s", path, strerror(errno));
 }

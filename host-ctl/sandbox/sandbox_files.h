@@ -56,8 +56,5 @@ int sandbox_files_remove(const char *state_directory, const char *id, struct san
 /* Removes the folders of those that `keep` does not know. */
 void sandbox_files_sweep(
 	const char *state_directory, bool (*keep)(const void *context, const char *id), const void *context);
-/* Whose they are is not known any more: all of them get another name, of the folder of sandboxes, beside it.
- */
-void sandbox_files_put_aside(const char *state_directory);
 
 #endif

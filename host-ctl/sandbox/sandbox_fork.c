@@ -337,7 +337,7 @@ static int plan(struct sandbox_fork *fork, struct sandbox *parent, const struct 
 	struct error *error)
 {
 	const struct pool *pool = templates_own_pool(fork->all->config.templates);
-	unsigned int places = pool_places(pool), planned = 0;
+	unsigned int places = pool_open_places(pool), planned = 0;
 
 	for (unsigned int i = 0; i < order->count; i++) {
 		struct child *child = &fork->children[i];

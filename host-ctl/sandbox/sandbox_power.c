@@ -52,6 +52,12 @@ void sandbox_discard_files(struct sandbox *sandbox)
  * its disk. */
 static void switch_off(struct sandbox *sandbox)
 {
+	if (!sandbox->vm) {
+		/* Of another its end was told before. */
+		if (sandbox->slept)
+			sandbox_drop_saved(sandbox);
+		return;
+	}
 	/* Its VM has them open, and needs no names. */
 	if (sandbox->discards)
 		sandbox_discard_files(sandbox);
@@ -69,6 +75,7 @@ void sandbox_stop(struct sandbox *sandbox, const char *reason)
 {
 	/* One that never was ready has nothing to be told. */
 	sandbox->stood = sandbox->state != SANDBOX_READY;
+	sandbox->slept = sandbox->state == SANDBOX_SUSPENDED;
 	fd_close(&sandbox->stream);
 	sandbox_move(sandbox, SANDBOX_STOPPING, reason);
 	if (!sandbox->writing)
@@ -77,18 +84,33 @@ void sandbox_stop(struct sandbox *sandbox, const char *reason)
 
 void sandbox_stop_recorded(struct sandbox *sandbox, const struct error *error)
 {
+	enum sandbox_state before = sandbox->stood ? SANDBOX_PAUSED : SANDBOX_READY;
+
 	/* A VM that has ended meanwhile does not come back. */
-	if (!error || sandbox->vm->state != VM_OWNED) {
+	if (!error || (sandbox->vm ? sandbox->vm->state != VM_OWNED : !sandbox->slept)) {
 		switch_off(sandbox);
 		return;
 	}
 	sandbox->error = *error;
-	sandbox_move(sandbox, sandbox->stood ? SANDBOX_PAUSED : SANDBOX_READY, NULL);
+	if (sandbox->slept)
+		before = SANDBOX_SUSPENDED;
+	sandbox_move(sandbox, before, NULL);
+}
+
+void sandbox_settle_stopped(struct sandbox *sandbox)
+{
+	/* It is told when that is over. */
+	if (sandbox_suspension_works(sandbox))
+		return;
+	sandbox_forget_vm(sandbox);
+	if (sandbox->discards)
+		sandbox_discard_files(sandbox);
+	sandbox_move(sandbox, SANDBOX_STOPPED, NULL);
 }
 
 void sandbox_lose(struct sandbox *sandbox, const char *reason)
 {
-	sandbox->discards = false;
+	sandbox->discards = sandbox->slept = false;
 	sandbox->lost = sandbox->has_files && sandbox_state_may_go(sandbox->state, SANDBOX_STOPPING);
 	sandbox_move(sandbox, sandbox->lost ? SANDBOX_STOPPING : SANDBOX_FAILED, reason);
 }
@@ -98,8 +120,7 @@ void sandbox_lose_ended(struct sandbox *sandbox, const char *reason)
 	sandbox_lose(sandbox, reason);
 	if (sandbox->vm || sandbox->state != SANDBOX_STOPPING)
 		return;
-	sandbox_forget_vm(sandbox);
-	sandbox_move(sandbox, SANDBOX_STOPPED, NULL);
+	sandbox_settle_stopped(sandbox);
 }
 
 /* --- start --- */

@@ -53,11 +53,14 @@ void sandbox_lose(struct sandbox *sandbox, const char *reason);
 void sandbox_lose_ended(struct sandbox *sandbox, const char *reason);
 
 /* READY, PAUSED or STARTING, with its VM, to STOPPING; STOPPED when nothing is left of that. Before the VM is
- * told, the journal knows. */
+ * told, the journal knows. Of one that is SUSPENDED: what was saved of its memory goes, when the journal
+ * knows. */
 void sandbox_stop(struct sandbox *sandbox, const char *reason);
 /* Of one that is STOPPING: the journal knows, or, with an error (else NULL), does not: then it is as it was.
  */
 void sandbox_stop_recorded(struct sandbox *sandbox, const struct error *error);
+/* Of one that is STOPPING: nothing is left of its VM; STOPPED, when no worker has its files. */
+void sandbox_settle_stopped(struct sandbox *sandbox);
 /* STOPPED to STARTING. 0, or -1 with *error set, as of sandbox_claim: it stays as it is. */
 int sandbox_start(struct sandbox *sandbox, struct error *error);
 
@@ -72,7 +75,7 @@ bool sandbox_needs_no_vm(const struct sandbox *sandbox);
 /* Of one that is SUSPENDING: nothing is left of its VM. */
 void sandbox_suspend_gone(struct sandbox *sandbox);
 /* It is SUSPENDING or COPYING no more, or is gone. A worker that has its files comes to its end, then
- * sandbox_settle_deleted is called if that waits for it. */
+ * sandbox_settle_deleted or sandbox_settle_stopped is called if that waits for it. */
 void sandbox_suspension_leave(struct sandbox *sandbox);
 void sandbox_suspension_forget(struct sandbox *sandbox);
 
@@ -103,7 +106,12 @@ void sandbox_wake_recorded(struct sandbox *sandbox, const struct error *error);
 void sandbox_wake_refused(struct sandbox *sandbox, const struct error *error);
 /* It has its VM: to READY, when it cannot be restored once more. 0, or -1 with sandbox->error set. */
 int sandbox_woken(struct sandbox *sandbox);
+/* It is WAKING no more: nothing comes of the removal's end. */
+void sandbox_removal_leave(struct sandbox *sandbox);
+/* The same of one that is gone. */
 void sandbox_removal_forget(struct sandbox *sandbox);
+/* Of one that is STOPPING and was suspended: what was saved of it goes, then it is STOPPED. */
+void sandbox_drop_saved(struct sandbox *sandbox);
 /* One of an earlier daemon that has no VM, by the state of its row (enum journal_sandbox_state): true: it is
  * SUSPENDED now. What is there of another is not good. */
 bool sandbox_restore_suspended(struct sandbox *sandbox, int state);

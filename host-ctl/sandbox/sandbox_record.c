@@ -24,6 +24,7 @@ struct sandbox_writing {
 	struct sandboxes *all;
 	struct sandbox *waits; /* its `writing` is this; NULL: nobody */
 	bool syncs;	       /* its files first */
+	bool must;	       /* be written at last, though nothing waits for it */
 };
 
 static struct sandbox_writing *writing_of(struct journal_job *job)
@@ -57,9 +58,10 @@ static void drop(struct sandbox_writing *writing)
 
 /* --- what the journal did not take, and must --- */
 
-static bool is_deletion(const struct sandbox_writing *writing)
+static bool must_be_written(const struct sandbox_writing *writing)
 {
-	return writing->job.work == take_out || writing->row.state == JOURNAL_SANDBOX_DELETING;
+	return writing->must || writing->job.work == take_out ||
+	       writing->row.state == JOURNAL_SANDBOX_DELETING;
 }
 
 static void keep_undone(struct sandbox_writing *writing)
@@ -120,7 +122,7 @@ static void written(struct journal_job *job)
 	struct sandbox *sandbox = writing->waits;
 	struct error error = job->error;
 
-	if (error.kind && is_deletion(writing)) {
+	if (error.kind && must_be_written(writing)) {
 		keep_undone(writing);
 	} else {
 		drop(writing);
@@ -254,13 +256,16 @@ void sandbox_record_state(struct sandbox *sandbox)
 
 int sandbox_record_suspended(struct sandbox *sandbox, struct error *error)
 {
-	bool waits = sandbox->state == SANDBOX_SUSPENDING;
+	const bool waits = sandbox->state == SANDBOX_SUSPENDING || sandbox->state == SANDBOX_WAKING;
 
 	if (!sandbox->all->config.journal) {
 		*error = *sandbox->all->config.journal_error;
 		return -1;
 	}
 	write_row(sandbox, JOURNAL_SANDBOX_SUSPENDED, false, waits);
+	/* A guest that is let run again was not suspended; one that was not woken is so still. */
+	if (sandbox->writing)
+		sandbox->writing->must = sandbox->state == SANDBOX_WAKING;
 	if (!waits || sandbox->writing)
 		return 0;
 	return error_set(error, ERROR_INTERNAL, "out of memory for the sandbox");

@@ -3,9 +3,9 @@
  * A sandbox's row in the journal: on the disk before its client is told of it, and as its state is; its files
  * are there before the row that it lives. Without a journal there are no sandboxes.
  *
- * What the journal could not take of a deletion, as on a full disk, is written when anything else is, and
- * SANDBOX_RECORD_AGAIN_MIN_MS later, then twice as long each time. A daemon that is killed before that leaves
- * it to the next one.
+ * What the journal could not take of a deletion, or of a wake that failed, as on a full disk, is written when
+ * anything else is, and SANDBOX_RECORD_AGAIN_MIN_MS later, then twice as long each time. A daemon that is
+ * killed before that leaves it to the next one.
  */
 #ifndef HOST_CTL_SANDBOX_RECORD_H
 #define HOST_CTL_SANDBOX_RECORD_H
@@ -32,8 +32,8 @@ void sandbox_record_forget(struct sandbox *sandbox);
  * sandbox_recorded will be called if sandbox->writing is set then: of DELETING with an error each time that
  * it could not be written, and at last without one. */
 void sandbox_record_state(struct sandbox *sandbox);
-/* That it is suspended. 0: sandbox_recorded will be called if it is SUSPENDING; or -1 with *error set: there
- * is no journal, or no memory. */
+/* That it is suspended. 0: sandbox_recorded will be called if it is SUSPENDING or WAKING, as of a deletion if
+ * the latter; or -1 with *error set: there is no journal, or no memory. */
 int sandbox_record_suspended(struct sandbox *sandbox, struct error *error);
 /* It is forgotten, and so is its row. */
 void sandbox_record_remove(struct sandbox *sandbox);

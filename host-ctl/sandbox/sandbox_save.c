@@ -4,7 +4,6 @@
 #include "host-ctl/sandbox/sandbox_files.h"
 #include "host-ctl/sandbox/sandbox_saved.h"
 #include "host-ctl/support/file_copy.h"
-#include "host-ctl/support/input_file.h"
 #include "host-ctl/support/json_file.h"
 #include "host-ctl/support/state_folder.h"
 
@@ -246,13 +245,6 @@ static int find_base(struct sandbox_save *save, uint64_t sum)
 
 /* --- its image --- */
 
-static bool is_same_image(const struct stat *status, const json_t *image)
-{
-	return json_integer_value(json_object_get(image, "bytes")) == (json_int_t)status->st_size &&
-	       json_integer_value(json_object_get(image, "changed_ns")) ==
-		       (json_int_t)input_file_changed_ns(status);
-}
-
 static int take_image(struct sandbox_save *save)
 {
 	const json_t *image = json_object_get(save->made, "image");
@@ -268,16 +260,14 @@ static int take_image(struct sandbox_save *save)
 	fd = open(path ? path : "", O_RDONLY | O_CLOEXEC);
 	if (fd < 0 || fstat(fd, &status) < 0) {
 		r = -errno;
-	} else if (S_ISBLK(status.st_mode)) {
-		r = 0;
-	} else if (!is_same_image(&status, image)) {
+	} else if (!sandbox_saved_is_image(image, &status)) {
 		fd_close(&fd);
 		return error_set(&save->error, ERROR_CONFLICT,
 			"sandbox %s cannot be saved: the image %.256s has changed since it was made: put it "
 			"back as it was",
 			save->id, path);
 	} else {
-		r = link_or_copy(save, fd, image_new);
+		r = S_ISBLK(status.st_mode) ? 0 : link_or_copy(save, fd, image_new);
 	}
 	fd_close(&fd);
 	return r ? fail(save, "its image", r) : 0;
@@ -347,11 +337,22 @@ static int rename_new(int folder, const char *from, const char *to)
 	return renameat(folder, from, folder, to) < 0 && errno != ENOENT ? -errno : 0;
 }
 
+/* Another memory is to have the name: first nothing says any more whose it is, on the disk as well, for what
+ * were saved upon it later would be upon another's. */
+static int forget_memory(int folder)
+{
+	if (unlinkat(folder, SANDBOX_SAVED_ABOUT, 0) < 0)
+		return errno == ENOENT ? 0 : -errno;
+	return fsync(folder) < 0 ? -errno : 0;
+}
+
 static int give_names(struct sandbox_save *save)
 {
 	const int folder = save->folder;
-	int status = rename_new(folder, memory_new, SANDBOX_SAVED_MEMORY);
+	int status = faccessat(folder, memory_new, F_OK, 0) == 0 ? forget_memory(folder) : 0;
 
+	if (!status)
+		status = rename_new(folder, memory_new, SANDBOX_SAVED_MEMORY);
 	if (!status)
 		status = rename_new(folder, image_new, SANDBOX_FILES_IMAGE);
 	if (!status)

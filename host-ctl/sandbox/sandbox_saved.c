@@ -52,6 +52,13 @@ json_t *sandbox_saved_describe(const struct vm *vm)
 		"bytes", (json_int_t)image.st_size, "changed_ns", (json_int_t)input_file_changed_ns(&image));
 }
 
+bool sandbox_saved_is_image(const json_t *image, const struct stat *status)
+{
+	return json_integer_value(json_object_get(image, "bytes")) == (json_int_t)status->st_size &&
+	       json_integer_value(json_object_get(image, "changed_ns")) ==
+		       (json_int_t)input_file_changed_ns(status);
+}
+
 static uint64_t number_of(const json_t *object, const char *field)
 {
 	const json_int_t number = json_integer_value(json_object_get(object, field));
@@ -157,18 +164,24 @@ static int find(int folder, const char *name, const char *path, struct vm_file *
 	return 0;
 }
 
-/* What was copied by nobody is where it was, if it is a device. */
+/* What was copied by nobody is where it was, if it is a device. As find; -ESTALE: it has changed since. */
 static int find_image(struct restored *restored, int folder, const json_t *about)
 {
-	const char *path = json_string_value(json_object_get(json_object_get(about, "image"), "path"));
+	const json_t *image = json_object_get(about, "image");
+	const char *path = json_string_value(json_object_get(image, "path"));
 	int status = find(folder, SANDBOX_FILES_IMAGE, restored->image, &restored->made.source.image, NULL);
-	struct stat device;
+	struct stat found;
 
-	if (status != -ENOENT || !path || stat(path, &device) < 0 || !S_ISBLK(device.st_mode))
+	if (status == -ENOENT && path && stat(path, &found) == 0 && S_ISBLK(found.st_mode)) {
+		snprintf(restored->image, sizeof restored->image, "%s", path);
+		restored->made.source.image = (struct vm_file){restored->image, restored->image};
+		status = 0;
+	}
+	if (status)
 		return status;
-	snprintf(restored->image, sizeof restored->image, "%s", path);
-	restored->made.source.image = (struct vm_file){restored->image, restored->image};
-	return 0;
+	if (stat(restored->image, &found) < 0)
+		return -errno;
+	return sandbox_saved_is_image(image, &found) ? 0 : -ESTALE;
 }
 
 /* 0, or -errno with *name of the file that it is of. */
@@ -206,18 +219,19 @@ static int take_folder(struct restored *restored, int folder, const char *id, st
 {
 	const char *kind = NULL, *name = SANDBOX_SAVED_ABOUT, *fault;
 	json_t *about = json_file_read(folder, SANDBOX_SAVED_ABOUT, SANDBOX_SAVED_JSON_MAX, &kind);
-	int status;
+	int status = 0;
 
 	fault = about ? take_about(restored, about) : "it cannot be read";
-	if (!fault) {
+	if (!fault)
 		status = find_files(restored, folder, about, &name);
-		if (status)
-			fault = status == -EINVAL ? "it is no file" : strerror(-status);
-	}
 	json_decref(about);
+	if (status == -ESTALE)
+		fault = "it has changed since";
+	else if (status)
+		fault = status == -EINVAL ? "it is no file" : strerror(-status);
 	if (!fault)
 		return 0;
-	return error_set(error, ERROR_INTERNAL,
+	return error_set(error, status == -ESTALE ? ERROR_CONFLICT : ERROR_INTERNAL,
 		"sandbox %s cannot be woken: %s, of what was saved of it: %s: put the file back as it was",
 		id, name, fault);
 }

@@ -26,6 +26,7 @@
 #define HOST_CTL_SANDBOX_SAVED_H
 
 #include "host-ctl/pool/templates.h"
+#include <sys/stat.h>
 
 enum { SANDBOX_SAVED_FORMAT = 1, SANDBOX_SAVED_JSON_MAX = 16 * 1024 };
 #define SANDBOX_SAVED_STATE "state"
@@ -40,6 +41,10 @@ int sandbox_saved_sum(int state, uint64_t *sum);
 
 /* What a VM is made of, as far as its save does not tell; the caller's. NULL without memory. */
 json_t *sandbox_saved_describe(const struct vm *vm);
+/* The image that it is made of is what it was when that was described, by size and time of change: a guest's
+ * files, and what it has of them in memory, lie upon it. image: of a description, {"path", "bytes",
+ * "changed_ns"}. */
+bool sandbox_saved_is_image(const json_t *image, const struct stat *status);
 /* How much memory such a guest has; 0: it does not say. */
 uint64_t sandbox_saved_memory_bytes(const json_t *made);
 
@@ -49,8 +54,9 @@ int sandbox_saved_open(const char *state_directory, const char *id);
 bool sandbox_saved_is_there(const char *state_directory, const char *id);
 /* Its guest has its files on a disk, which goes on when it runs. */
 bool sandbox_saved_has_disk(const char *state_directory, const char *id);
-/* What is restored, held and as the machine that it was; the caller's reference. NULL with *error set,
- * internal: a file is missing or damaged, as far as can be seen without reading it whole. */
+/* What is restored, held and as the machine that it was; the caller's reference. NULL with *error set:
+ * conflict, its image has changed since; internal, a file is missing or damaged, as far as can be seen
+ * without reading it whole. */
 struct pool_source *sandbox_saved_source(const char *state_directory, const char *id,
 	const struct templates *templates, const char *template, struct error *error);
 /* The same of a folder that is not to be used up: neither held nor as that machine, and on a disk with the

@@ -18,7 +18,8 @@
  *   READY, PAUSED ──▶ COPYING ──▶ READY, PAUSED again
  *
  * SUSPENDED has no VM, and all of its guest on the disk. What fails before leads back: to READY or PAUSED
- * from SUSPENDING, to SUSPENDED from WAKING.
+ * from SUSPENDING, to SUSPENDED from WAKING. One that has its files on a disk may be stopped from there: what
+ * was saved of its memory is given up, whether it could have been woken or not.
  *
  * A vmm that refuses to pause or resume leaves it where it was, and so does a journal that cannot note a
  * stop. A start that does not come about ends in STOPPED again, by STOPPING where there is a VM already; one

@@ -17,7 +17,7 @@
  *
  *   HOLDS ──what it wrote is on its disk──▶ PAUSES ─▶ SAVES ─▶ WRITES ──so is its disk──▶ RESUMES
  *
- * HOLDS only where the guest has a disk, and runs. What fails, at each point, lets it run on.
+ * HOLDS only where the guest runs. What fails, at each point, lets it run on.
  */
 #include "common/io.h"
 #include "common/log.h"
@@ -269,6 +269,8 @@ static void go_on(struct sandbox_suspension *suspension)
 		finish(suspension);
 		if (sandbox->state == SANDBOX_DELETING && !sandbox->writing && !sandbox->vm)
 			sandbox_settle_deleted(sandbox);
+		else if (sandbox->state == SANDBOX_STOPPING && !sandbox->vm)
+			sandbox_settle_stopped(sandbox);
 	} else if (suspension->files.error.kind) {
 		sandbox->error = suspension->files.error;
 		give_up(suspension);
@@ -436,7 +438,13 @@ int sandbox_suspend(struct sandbox *sandbox, struct error *error)
 	struct sandbox_suspension *suspension;
 	int status;
 
-	if (check_input(sandbox, error) || !(suspension = make(sandbox, error)))
+	if (check_input(sandbox, error))
+		return -1;
+	if (sandbox->removal)
+		return error_set(error, ERROR_NOT_READY,
+			"what was saved of sandbox %s before is being removed: try again", sandbox->id);
+	suspension = make(sandbox, error);
+	if (!suspension)
 		return -1;
 	status = suspension->stood ? 0 : ask_pause(suspension);
 	if (status) {
@@ -478,22 +486,16 @@ static void held(void *context, const struct error *error)
 /* 0, or -1 with *error set. */
 static int begin_copy(struct sandbox_suspension *suspension, struct error *error)
 {
-	struct sandbox *sandbox = suspension->sandbox;
-	int status;
-
 	if (sandbox_save_make_copy(&suspension->files, suspension->copy->folder, suspension->stood)) {
 		*error = suspension->files.error;
 		return -1;
 	}
 	if (suspension->stood)
 		return 0;
-	if (sandbox->has_files) {
-		suspension->phase = HOLDS;
-		suspension->sync = sandbox_sync_begin(sandbox, held, suspension, error);
-		return suspension->sync ? 0 : -1;
-	}
-	status = ask_pause(suspension);
-	return status ? sandbox_refuse_request(sandbox, status, error) : 0;
+	/* Also without a disk: what runs in the copy stands then until that is told who it is. */
+	suspension->phase = HOLDS;
+	suspension->sync = sandbox_sync_begin(suspension->sandbox, held, suspension, error);
+	return suspension->sync ? 0 : -1;
 }
 
 int sandbox_copy(struct sandbox *sandbox, struct sandbox_copy *copy, struct error *error)

@@ -89,11 +89,12 @@ void sandboxes_changed(struct sandbox *sandbox, enum sandbox_state before)
 	events_tell_sandbox(sandbox->all->config.events, sandbox, before);
 }
 
-/* The oldest in that state of which no VM is left. */
+/* The oldest in that state of which no VM is left, nor a worker that has its files. */
 static struct sandbox *find_over(const struct sandboxes *sandboxes, enum sandbox_state state)
 {
 	for (struct sandbox *sandbox = sandboxes->first; sandbox; sandbox = sandbox->next)
-		if (sandbox->state == state && !sandbox->vm && !sandbox->watchers.first && !sandbox->users)
+		if (sandbox->state == state && !sandbox->vm && !sandbox->watchers.first && !sandbox->users &&
+			!sandbox_suspension_works(sandbox))
 			return sandbox;
 	return NULL;
 }

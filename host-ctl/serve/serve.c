@@ -33,6 +33,8 @@
 enum {
 	STATUS_FAILED = 1,   /* CLI_FAILURE: wrong usage */
 	STOP_MS = 20 * 1000, /* for the VMs to end; then the daemon gives up and says so */
+	STOP_SAVES_MS =
+		60 * 1000,   /* more, for saves of sandboxes; the next daemon undoes one that is half done */
 	FDS_PRESIZED = 1024, /* growing the table later would wait for an RCU grace period */
 };
 
@@ -50,7 +52,7 @@ struct serve {
 	bool are_ours;	/* the runtime folder says so of them */
 	bool anew;	/* the journal that knew them was damaged */
 	bool has_claim; /* the runtime folder says whose its VMs are */
-	bool stopping;
+	bool stopping, is_late;
 };
 
 static void pool_full(void *context)
@@ -80,6 +82,13 @@ static void stop_is_late(void *context)
 {
 	struct serve *serve = context;
 
+	/* A save that is on its way to the disk is brought to its end: half of it would be of no use. */
+	if (!serve->is_late && templates_are_empty(serve->api.templates)) {
+		serve->is_late = true;
+		log_warn("what is saved of sandboxes is not on the disk yet: waiting for that");
+		loop_set_timer(serve->stop_timer, STOP_SAVES_MS * CLOCK_NS_PER_MS);
+		return;
+	}
 	log_error("VMs did not end within %d ms; they stay in %s", STOP_MS, serve->options.cgroup_root);
 	loop_stop(serve->loop, STATUS_FAILED);
 }
@@ -344,9 +353,8 @@ static int make_parts(struct serve *serve, struct error *error)
 	serve->api.sandboxes = make_sandboxes(serve);
 	if (!serve->api.sandboxes)
 		return -ENOMEM;
-	if (serve->anew)
-		sandbox_files_put_aside(serve->options.state_directory);
-	else if (serve->api.journal)
+	/* What there was beside a journal that is new is elsewhere. */
+	if (serve->api.journal)
 		recovery_sweep_files(serve->recovery, serve->options.state_directory);
 	recovery_apply(serve->recovery, serve->api.sandboxes, serve->api.templates, &serve->cgroups);
 	if (runtime_listen(&serve->runtime, serve->options.group, error))

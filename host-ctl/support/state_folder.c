@@ -12,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { LOCK_LOOK_MS = 5, LOCK_WAIT_MS = 1000 };
+enum { LOCK_LOOK_MS = 5, LOCK_WAIT_MS = 1000, ASIDE_TRIES = 16 };
 
 enum { MODE_STATE = 0755, MODE_PRIVATE = 0700, WRITE_OTHERS = S_IWGRP | S_IWOTH };
 
@@ -86,6 +86,28 @@ int state_folder_check(const char *path, struct error *error)
 	fd_close(&templates);
 	fd_close(&folder);
 	return status;
+}
+
+int state_folder_put_aside(int folder, const char *name, char aside[STATE_FOLDER_ASIDE_MAX])
+{
+	const time_t now = time(NULL);
+	struct tm parts;
+	char when[32];
+
+	if (faccessat(folder, name, F_OK, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT)
+		return 0;
+	if (unlinkat(folder, name, AT_REMOVEDIR) == 0)
+		return 0;
+	gmtime_r(&now, &parts);
+	strftime(when, sizeof when, "%Y%m%dT%H%M%SZ", &parts);
+	snprintf(aside, STATE_FOLDER_ASIDE_MAX, "%.24s.lost-%s", name, when);
+	/* What was moved in the same second has that name. */
+	for (int i = 1; renameat2(folder, name, folder, aside, RENAME_NOREPLACE) < 0; i++) {
+		if (errno != EEXIST || i == ASIDE_TRIES)
+			return -errno;
+		snprintf(aside, STATE_FOLDER_ASIDE_MAX, "%.24s.lost-%.20s-%d", name, when, i);
+	}
+	return fsync(folder) < 0 ? -errno : 1;
 }
 
 int state_folder_lock(int folder)

@@ -23,6 +23,14 @@ int state_folder_open_in(int folder, const char *path, const char *name, struct 
 int state_folder_check(const char *path, struct error *error);
 
 /*
+ * A folder in it gets another name beside it, on the disk as well: NAME.lost-TIME, which nobody removes but
+ * its owner. One that is empty is removed. 1 with its new name; 0: there is none, or was nothing in it; or
+ * -errno.
+ */
+enum { STATE_FOLDER_ASIDE_MAX = 64 };
+int state_folder_put_aside(int folder, const char *name, char aside[STATE_FOLDER_ASIDE_MAX]);
+
+/*
  * Takes the lock of a folder that one daemon has at a time; it ends with the fd. 0; -EWOULDBLOCK: another has
  * it for a second already; or -errno. A child that a killed daemon was launching has it for a moment longer.
  */

@@ -408,6 +408,36 @@ int cgroup_memory(const struct cgroup_tree *tree, int group, uint64_t *bytes)
 	return status;
 }
 
+/* Page cache that is on the disk and in no memory file. */
+static uint64_t reclaimable(const char *stat)
+{
+	const uint64_t cache = keyed_number(stat, "file");
+	const uint64_t kept = keyed_number(stat, "shmem") + keyed_number(stat, "file_dirty") +
+			      keyed_number(stat, "file_writeback");
+
+	return cache > kept ? cache - kept : 0;
+}
+
+int cgroup_memory_held(const struct cgroup_tree *tree, int group, uint64_t *bytes)
+{
+	char used[CONTROL_FILE_MAX], stat[CONTROL_FILE_MAX];
+	uint64_t free;
+	int status;
+
+	*bytes = 0;
+	if (!tree->limits)
+		return 0;
+	status = read_file(group, "memory.current", used, sizeof used);
+	if (!status)
+		status = read_file(group, "memory.stat", stat, sizeof stat);
+	if (status)
+		return status;
+	free = reclaimable(stat);
+	*bytes = strtoull(used, NULL, 10);
+	*bytes -= free < *bytes ? free : *bytes;
+	return 0;
+}
+
 int cgroup_set_memory(const struct cgroup_tree *tree, int group, uint64_t bytes)
 {
 	return tree->limits ? write_memory(group, bytes) : 0;

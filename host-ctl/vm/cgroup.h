@@ -59,6 +59,9 @@ int cgroup_create(struct cgroup_tree *tree, const char *name, const struct cgrou
 int cgroup_set_limits(const struct cgroup_tree *tree, int group, const struct cgroup_limits *limits);
 /* What memory it is limited to; 0: to none. 0 or -errno. */
 int cgroup_memory(const struct cgroup_tree *tree, int group, uint64_t *bytes);
+/* What memory it has now that it cannot be without, page cache that is not on the disk yet included; 0 where
+ * nothing is limited. 0 or -errno. */
+int cgroup_memory_held(const struct cgroup_tree *tree, int group, uint64_t *bytes);
 /* Another limit of memory alone. 0 or -errno. */
 int cgroup_set_memory(const struct cgroup_tree *tree, int group, uint64_t bytes);
 /* Its share of the CPUs against its siblings, when the host is busy: 1 to 10000. 0 or -errno. */

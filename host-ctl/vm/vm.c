@@ -378,6 +378,17 @@ bool vm_has_working_set(const struct vm *vm)
 	return vm_source_is_clone(vm->source) && vm->source->working_set.path && !vm->config->no_prefault;
 }
 
+/* What is saved and lies upon no memory that is there already is read whole. */
+uint64_t vm_boot_timeout_ms(const struct vm *vm)
+{
+	const struct vm_source *source = vm->source;
+	uint64_t bytes = source->pages_bytes;
+
+	if (source->same_machine && !source->memory_sum)
+		bytes += source->memory_bytes;
+	return vm->config->boot_timeout_ms + bytes / VM_READ_BYTES_PER_MS;
+}
+
 void vm_time_is_up(struct vm *vm)
 {
 	char cause[VM_CAUSE_MAX];
@@ -392,13 +403,17 @@ void vm_time_is_up(struct vm *vm)
 		vm->session_events->alarm(vm->session_context);
 		return;
 	}
+	if (vm->state == VM_OWNED) {
+		vm_end_save(vm);
+		return;
+	}
 	if (vm->state == VM_PARKING && vm->noted) {
 		vm_pause(vm);
 		return;
 	}
 	snprintf(cause, sizeof cause, "not ready within %llu ms: still waiting for %s",
 		(unsigned long long)(vm->state == VM_PREPARING ? vm->build->command_timeout_ms
-							       : vm->config->boot_timeout_ms),
+							       : vm_boot_timeout_ms(vm)),
 		states[vm->state].waits_for);
 	vm_end(vm, cause);
 }

@@ -73,6 +73,11 @@ enum {
 	/* Bytes of a serial log; what comes later is dropped. Of a VM with a disk, as many as that has. */
 	VM_SERIAL_MAX = 4 * 1024 * 1024,
 	VM_BOOT_TIMEOUT_MS = 30 * 1000,
+	VM_READ_BYTES_PER_MS = 32 * 1024, /* by which that is longer for what has to be read of a slow disk */
+	/* After a save, between looks whether its cgroup's memory can be bounded as before, and how many:
+	 * then it is, whatever comes of it. */
+	VM_NARROW_MS = 100,
+	VM_NARROW_TRIES = 6000,
 	VM_GROUP_RETRY_MS = 100, /* between tries to remove a cgroup, where its events cannot be watched */
 	VM_EXIT_GRACE_MS = 2000, /* for a vmm whose streams have ended to exit, and so say why */
 	/* Between a build's last command and its pause: what the guest still does, each clone would do again.
@@ -250,8 +255,9 @@ struct vm {
 	uint32_t grace_ms;	    /* ...and its order */
 
 	uint64_t memory_bytes; /* of the guest; 0: of one that was taken back, not told yet */
-	/* While it saves: what its bounds were before; 0: they are as they were. */
+	/* From a save on: what its bounds were before; 0: they are as they were. */
 	uint64_t former_group_bytes, former_file_bytes;
+	unsigned int narrowings; /* that were too early, since the last save */
 
 	int pidfd, control, agent, session, errors, group, group_events;
 	int upper; /* of a clone's disk, a file without a name, by O_PATH: the lock on it is the vmm's alone
@@ -346,14 +352,17 @@ int vm_ask_resume(struct vm *vm, struct vm_request *request);
  * writing, which may be closed after the call); with private_only of memory what differs from the memory that
  * it was made of. Nothing is synced, and the guest stands on, so that it may be asked again. Meanwhile the
  * vmm answers nothing else, and its bounds (cgroup, RLIMIT_FSIZE) have room for these files; they end in its
- * cgroup's page cache. As vm_ask_stream; also -EPERM: without CAP_SYS_RESOURCE no vmm with a serial log is
+ * cgroup's page cache. However a save ends, the bounds are by themselves what they were, that of memory when
+ * what it has lets it: who keeps the files and lets the guest run on has them brought to the disk, and out of
+ * the page cache. As vm_ask_stream; also -EPERM: without CAP_SYS_RESOURCE no vmm with a serial log is
  * let write so much;
  * -EINVAL: how much memory the guest has is not known (vm_know_memory). Replied with -EBUSY: it does not
  * stand; -ENODATA: it was booted, and so all of its memory differs; -ENOSPC and others, with words.
  */
 int vm_ask_save(struct vm *vm, int state, int memory, bool private_only, struct vm_save *save);
-/* Of one that was taken back. */
-void vm_know_memory(struct vm *vm, uint64_t bytes);
+/* Of one that was taken back: its guest's; and what its cgroup is bounded to, 0: as its guest's is. It is so
+ * again, as after a save, if an earlier daemon ended in one. */
+void vm_know_memory(struct vm *vm, uint64_t bytes, uint64_t most);
 /* Has its guest end as a machine does that is switched off: TERM to all processes, after the grace KILL, then
  * the power. The guest need not obey: whoever asks sets a time, and then calls vm_end. A guest that cannot be
  * told is ended at once. A VM that is ending already is left to that. */

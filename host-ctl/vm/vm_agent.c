@@ -91,7 +91,7 @@ void vm_let_run(struct vm *vm)
 	if (vm->state != VM_HELD)
 		return;
 	vm_move(vm, VM_BOOTING);
-	loop_set_timer(vm->timer, vm->config->boot_timeout_ms * CLOCK_NS_PER_MS);
+	loop_set_timer(vm->timer, vm_boot_timeout_ms(vm) * CLOCK_NS_PER_MS);
 	if (io_send_fds(vm->control, &message, sizeof message, NULL, 0) < 0)
 		vm_lose(vm, "the vmm takes no request");
 }

@@ -13,7 +13,7 @@ static void ask(struct vm *vm, enum vmm_message_type type, const int *fds, size_
 {
 	struct vmm_message message = {.type = type, .sequence = ++vm->sequence};
 
-	loop_set_timer(vm->timer, vm->config->boot_timeout_ms * CLOCK_NS_PER_MS);
+	loop_set_timer(vm->timer, vm_boot_timeout_ms(vm) * CLOCK_NS_PER_MS);
 	if (io_send_fds(vm->control, &message, sizeof message, fds, count) < 0)
 		vm_lose(vm, "the vmm takes no request");
 	else
@@ -25,7 +25,7 @@ void vm_park(struct vm *vm)
 	vm_move(vm, VM_PARKING);
 	if (vm->build->step)
 		vm->build->step(vm->build->context, 0);
-	loop_set_timer(vm->timer, vm->config->boot_timeout_ms * CLOCK_NS_PER_MS);
+	loop_set_timer(vm->timer, vm_boot_timeout_ms(vm) * CLOCK_NS_PER_MS);
 	if (vm_tell_agent(vm, AGENT_BASELINE, NULL, 0) < 0)
 		vm_lose(vm, "the agent's stream takes no request");
 }

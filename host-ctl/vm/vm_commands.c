@@ -93,7 +93,7 @@ static int start_sample(struct vm *vm)
 	vm->rehearsed++;
 	vm_move(vm, VM_REHEARSING);
 	if (vm->build)
-		loop_set_timer(vm->timer, vm->config->boot_timeout_ms * CLOCK_NS_PER_MS);
+		loop_set_timer(vm->timer, vm_boot_timeout_ms(vm) * CLOCK_NS_PER_MS);
 	return status;
 }
 

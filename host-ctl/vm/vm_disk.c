@@ -124,9 +124,6 @@ uint64_t vm_file_bytes_max(const struct vm *vm)
 	const struct vm_source *source = vm->source;
 	uint64_t bytes = VM_SERIAL_MAX, upper;
 
-	/* What it will be is not known, and there is no file for it to write. */
-	if (vm->state == VM_STANDBY)
-		return RLIM_INFINITY;
 	if (vm->build)
 		bytes += source->memory_bytes;
 	else if (!vm->config->serial_directory)
@@ -142,8 +139,9 @@ int vm_set_file_bytes_max(const struct vm *vm)
 	const uint64_t bytes = vm_file_bytes_max(vm);
 	const struct rlimit limit = {.rlim_cur = bytes, .rlim_max = bytes};
 
-	if (!vm_source_has_disk(vm->source))
-		return 0;
 	/* Not reaped, so the pid is its own. */
-	return prlimit(vm->pid, RLIMIT_FSIZE, &limit, NULL) < 0 ? -errno : 0;
+	if (prlimit(vm->pid, RLIMIT_FSIZE, &limit, NULL) == 0)
+		return 0;
+	/* Without a disk there is no file that it could write to before it is asked for a save. */
+	return errno == EPERM && !vm_source_has_disk(vm->source) ? 0 : -errno;
 }

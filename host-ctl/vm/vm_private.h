@@ -46,6 +46,9 @@ void vm_owned_replied(struct vm *vm, const struct vmm_message *message, int fd);
 /* Asks for it: type and arg0 of the message are the caller's. Returns as vm_ask_stream. */
 int vm_ask(
 	struct vm *vm, struct vmm_message *message, const int *fds, size_t count, struct vm_request *request);
+/* A save has ended, in whichever way: the bounds of its vmm and cgroup are what they were, as soon as they
+ * can be. Again when the time of vm->timer is over, of an OWNED one. */
+void vm_end_save(struct vm *vm);
 /* The longer of the two files of a save. */
 uint64_t vm_save_bytes_max(const struct vm *vm);
 /* Of a VMM_SAVE; request NULL: forgotten. */
@@ -57,7 +60,7 @@ int vm_open_disk(struct vm *vm, int *disk, int *upper, struct error *error);
  * has a serial log. */
 uint64_t vm_file_bytes_max(const struct vm *vm);
 /* The same of a vmm that was started before its source was known. 0 or -errno: -EPERM: without
- * CAP_SYS_RESOURCE no VM with a disk is made of one in standby. */
+ * CAP_SYS_RESOURCE no VM with a disk is made of one in standby; another has no bound, and no file either. */
 int vm_set_file_bytes_max(const struct vm *vm);
 
 /* What the cgroup of such a VM is limited to. */
@@ -70,6 +73,8 @@ bool vm_source_is_cow(const struct vm_source *source);
 /* Its vmm is given a working set. */
 bool vm_has_working_set(const struct vm *vm);
 void vm_socket_path(const struct vm *vm, char path[VM_SOCKET_MAX]);
+/* How long a step to a warm VM may take, by what it is made of. */
+uint64_t vm_boot_timeout_ms(const struct vm *vm);
 /* The time of vm->timer is over. */
 void vm_time_is_up(struct vm *vm);
 /* Reaps it, if it has ended. */

@@ -3,10 +3,14 @@
  * What an owner has its vmm write: a save of a guest that stands.
  *
  * The cgroup of a VM has room for its guest's memory once. What its vmm writes for a save counts as page
- * cache of that cgroup, and stays there where the files are in memory; so for that time the bound is raised
- * by what a save can have at most. One with a serial log may write no file that is longer than this may be;
- * so that bound is raised, too.
+ * cache of that cgroup, and stays there until it is on the disk, or where the files are in memory until they
+ * are gone; so the bound is raised by what a save can have at most. A bound that is lowered below what is
+ * there has the kernel kill the vmm for want of memory: vm_end_save, the one end of a save, lowers it when
+ * that has gone. One with a serial log may write no file that is longer than this may be; so that bound is
+ * raised, too.
  */
+#include "common/log.h"
+#include "host-ctl/support/clock.h"
 #include "host-ctl/support/text.h"
 #include "host-ctl/vm/vm_private.h"
 
@@ -35,15 +39,48 @@ static int set_file_bytes(const struct vm *vm, uint64_t bytes)
 	return prlimit(vm->pid, RLIMIT_FSIZE, &limit, NULL) < 0 ? -errno : 0;
 }
 
-/* As before the save; to lower a bound needs no right. */
-static void narrow(struct vm *vm)
+static void narrow_files(struct vm *vm)
 {
-	if (vm->former_group_bytes)
-		cgroup_set_memory(vm->config->cgroups, vm->group, vm->former_group_bytes);
-	if (vm->former_file_bytes)
-		set_file_bytes(vm, vm->former_file_bytes);
-	vm->former_group_bytes = vm->former_file_bytes = 0;
+	if (vm->former_file_bytes && set_file_bytes(vm, vm->former_file_bytes))
+		log_warn("%s: how long a file its vmm may write stays as for a save", vm->id);
+	vm->former_file_bytes = 0;
+}
+
+/* What was written for a save is there still. What cannot be read is not. */
+static bool has_cache(const struct vm *vm)
+{
+	uint64_t used;
+
+	return cgroup_memory_held(vm->config->cgroups, vm->group, &used) == 0 &&
+	       used > vm->former_group_bytes;
+}
+
+static void narrow_memory(struct vm *vm)
+{
+	int status;
+
+	if (!vm->former_group_bytes)
+		return;
+	/* A guest that has grown beyond its bound meanwhile does not keep it for ever. */
+	if (vm->narrowings < VM_NARROW_TRIES && has_cache(vm)) {
+		vm->narrowings++;
+		loop_set_timer(vm->timer, VM_NARROW_MS * CLOCK_NS_PER_MS);
+		return;
+	}
+	status = cgroup_set_memory(vm->config->cgroups, vm->group, vm->former_group_bytes);
+	if (status)
+		log_warn("%s: its memory stays bounded as for a save: %s", vm->id, strerror(-status));
+	vm->former_group_bytes = 0;
+}
+
+void vm_end_save(struct vm *vm)
+{
 	vm->saves = false;
+	/* The bounds of one that ends are nothing, and its timer is for that. */
+	if (vm->state != VM_OWNED || vm->reaped)
+		return;
+	narrow_files(vm);
+	narrow_memory(vm);
 }
 
 static int widen_files(struct vm *vm, uint64_t bytes)
@@ -64,9 +101,14 @@ static int widen_files(struct vm *vm, uint64_t bytes)
 static int widen(struct vm *vm)
 {
 	const uint64_t bytes = vm_save_bytes_max(vm);
-	uint64_t former = 0;
-	int status = cgroup_memory(vm->config->cgroups, vm->group, &former);
+	uint64_t former = vm->former_group_bytes;
+	int status = 0;
 
+	/* After the last save it may not have been lowered yet. */
+	loop_set_timer(vm->timer, 0);
+	vm->narrowings = 0;
+	if (!former)
+		status = cgroup_memory(vm->config->cgroups, vm->group, &former);
 	if (!status && former)
 		status = cgroup_set_memory(vm->config->cgroups, vm->group, former + bytes);
 	if (status)
@@ -75,9 +117,19 @@ static int widen(struct vm *vm)
 	return widen_files(vm, bytes);
 }
 
-void vm_know_memory(struct vm *vm, uint64_t bytes)
+void vm_know_memory(struct vm *vm, uint64_t bytes, uint64_t most)
 {
+	uint64_t bound = 0;
+
 	vm->memory_bytes = bytes;
+	if (!bytes || cgroup_memory(vm->config->cgroups, vm->group, &bound))
+		return;
+	most = most ? most : bytes + VM_MEMORY_OVERHEAD;
+	/* Its daemon ended in a save. */
+	if (bound > most) {
+		vm->former_group_bytes = most;
+		vm_end_save(vm);
+	}
 }
 
 int vm_ask_save(struct vm *vm, int state, int memory, bool private_only, struct vm_save *save)
@@ -100,7 +152,7 @@ int vm_ask_save(struct vm *vm, int state, int memory, bool private_only, struct 
 	if (!status)
 		status = vm_ask(vm, &message, fds, sizeof fds / sizeof fds[0], &save->request);
 	if (status)
-		narrow(vm);
+		vm_end_save(vm);
 	return status;
 }
 
@@ -108,7 +160,7 @@ void vm_save_replied(struct vm *vm, const struct vmm_message *message, struct vm
 {
 	struct vm_save *save = (struct vm_save *)((char *)request - offsetof(struct vm_save, request));
 
-	narrow(vm);
+	vm_end_save(vm);
 	if (!request)
 		return;
 	if (message->status) {

@@ -16,6 +16,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -302,7 +303,8 @@ static int launch(struct vm *vm, const struct parcel *parcel, unsigned int user)
 		.uid = config->uid_base + user,
 		.gid = (gid_t)(config->uid_base + user),
 		.files_max = VM_FILES_MAX,
-		.file_bytes_max = vm_file_bytes_max(vm),
+		/* What one in standby will be is not known, and there is no file for it to write. */
+		.file_bytes_max = vm->state == VM_STANDBY ? RLIM_INFINITY : vm_file_bytes_max(vm),
 	};
 	return launch_start(&request, &vm->pid, &vm->pidfd);
 }
@@ -357,7 +359,7 @@ static int watch_process(struct vm *vm)
 		abandon_process(vm);
 		return status;
 	}
-	return loop_set_timer(vm->timer, vm->config->boot_timeout_ms * CLOCK_NS_PER_MS);
+	return loop_set_timer(vm->timer, vm_boot_timeout_ms(vm) * CLOCK_NS_PER_MS);
 }
 
 /* All of it but the files that it is made from. */
@@ -584,7 +586,7 @@ int vm_adopt(struct vm *vm, const struct vm_order *order, const struct vm_events
 	close_parcel(&parcel);
 	if (!status) {
 		vm_move(vm, VM_LAUNCHED);
-		loop_set_timer(vm->timer, vm->config->boot_timeout_ms * CLOCK_NS_PER_MS);
+		loop_set_timer(vm->timer, vm_boot_timeout_ms(vm) * CLOCK_NS_PER_MS);
 		return 0;
 	}
 	if (error->kind == ERROR_NONE)

@@ -249,6 +249,7 @@ static void test_sandboxes_are_read_again(void **state)
 	struct journal *journal = open_it();
 	struct journal_sandbox rows[4];
 	struct error error;
+	char message[256];
 
 	(void)state;
 	put(journal, "b", JOURNAL_SANDBOX_LIVES, 20);
@@ -278,10 +279,17 @@ static void test_sandboxes_are_read_again(void **state)
 	assert_true(rows[1].this_boot);
 	free(rows[0].spec);
 	free(rows[1].spec);
-	/* No more than there is room for, the oldest first. */
-	assert_int_equal(journal_sandboxes_read(journal, rows, 1, &error), 1);
-	assert_string_equal(rows[0].id, "b");
+	/* Of those that are not read nobody would know anything. */
+	assert_int_equal(journal_sandboxes_read(journal, rows, 1, &error), -E2BIG);
+	snprintf(message, sizeof message,
+		"the journal %s has more than 1 sandboxes, which this host-ctl cannot know: delete some with "
+		"the one "
+		"that made them",
+		file);
+	assert_string_equal(error.message, message);
+	assert_int_equal(journal_sandboxes_read(journal, rows, 2, &error), 2);
 	free(rows[0].spec);
+	free(rows[1].spec);
 	journal_close(journal);
 }
 

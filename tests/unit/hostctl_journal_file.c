@@ -191,6 +191,71 @@ static void test_empty_file_is_a_new_one(void **state)
 	assert_int_equal(count_files("journal.db.damaged-"), 0);
 }
 
+/* One whose only entry has that name. */
+static void make_sandboxes(const char *name)
+{
+	char path[128];
+
+	snprintf(path, sizeof path, "%s/sandboxes", folder);
+	assert_int_equal(mkdir(path, 0700), 0);
+	snprintf(path, sizeof path, "%s/sandboxes/%s", folder, name);
+	assert_int_equal(mkdir(path, 0700), 0);
+}
+
+/* Folders that begin so and have an entry of that name, which goes. */
+static int take_out(const char *prefix, const char *name)
+{
+	DIR *listing = opendir(folder);
+	struct dirent *entry;
+	char path[512];
+	int count = 0;
+
+	while ((entry = readdir(listing))) {
+		if (strncmp(entry->d_name, prefix, strlen(prefix)) != 0)
+			continue;
+		snprintf(path, sizeof path, "%s/%s", entry->d_name, name);
+		if (unlinkat(dirfd(listing), path, AT_REMOVEDIR) == 0) {
+			assert_int_equal(unlinkat(dirfd(listing), entry->d_name, AT_REMOVEDIR), 0);
+			count++;
+		}
+	}
+	closedir(listing);
+	return count;
+}
+
+/* Before there is a new journal, which the next start would believe, that has no sandbox. */
+static void test_what_only_it_knew_is_moved_aside(void **state)
+{
+	static const char text[] = "this is no database, whoever says so";
+	char path[128];
+
+	(void)state;
+	/* There is none, or nothing in it; */
+	make_sandboxes("sb-1");
+	journal_close(open_it());
+	assert_int_equal(count_files("sandboxes"), 1);
+	assert_int_equal(unlink(file), 0);
+	make_sandboxes("sb-2");
+	write_file("", 0, 0, 0);
+	journal_close(open_it());
+	/* to one that is sound they are as they are; */
+	make_sandboxes("sb-3");
+	journal_close(open_it());
+	assert_int_equal(take_out("sandboxes.lost-", "sb-1"), 1);
+	assert_int_equal(take_out("sandboxes.lost-", "sb-2"), 1);
+	assert_int_equal(count_files("sandboxes.lost-"), 0);
+	/* and it is damaged. A folder in which nothing is, is none. */
+	write_file(text, sizeof text, 0, O_TRUNC);
+	journal_close(open_it());
+	assert_int_equal(count_files("journal.db.damaged-"), 1);
+	assert_int_equal(take_out("sandboxes.lost-", "sb-3"), 1);
+	make_sandboxes("sb-4");
+	assert_int_equal(rmdir((snprintf(path, sizeof path, "%s/sandboxes/sb-4", folder), path)), 0);
+	assert_int_equal(unlink(file), 0);
+	journal_close(open_it());
+	assert_int_equal(count_files("sandboxes"), 0);
+}
+
 static void test_damage_while_it_is_used(void **state)
 {
 	static const char text[PAGE] = "no page of a tree";
@@ -435,6 +500,7 @@ int main(void)
 		WITH_FOLDER(test_another_program_holds_it),
 		WITH_FOLDER(test_damaged_one_is_moved_aside),
 		WITH_FOLDER(test_empty_file_is_a_new_one),
+		WITH_FOLDER(test_what_only_it_knew_is_moved_aside),
 		WITH_FOLDER(test_damage_while_it_is_used),
 		WITH_FOLDER(test_link_is_not_followed),
 		WITH_FOLDER(test_folder_that_cannot_be_made),

@@ -342,6 +342,34 @@ static void test_a_ttl_goes_on_across_boots(void **state)
 	daemon_stop(&daemon);
 }
 
+/* A smaller --max-vms: those that are there stay, and no other starts before there are fewer. */
+static void test_more_are_taken_back_than_there_may_be(void **state)
+{
+	static char *const fewer[] = {"--pool", "1", "--max-vms", "2", NULL};
+	struct daemon daemon;
+	char ids[3][32];
+
+	(void)state;
+	start_sandbox(&daemon, "boot", pool_of_two, ids[0]);
+	create_sandbox(&daemon, "{}", ids[1]);
+	create_sandbox(&daemon, "{}", ids[2]);
+	kill_daemon(&daemon);
+	daemon_launch(&daemon, "boot", fewer, false);
+	for (int i = 0; i < 3; i++)
+		await_state(&daemon, ids[i], "ready");
+	for (int i = 0; i < 2; i++) {
+		sleep_ms(300);
+		assert_int_equal(pool_number(&daemon, "starting") + pool_number(&daemon, "warm"), 0);
+		assert_int_equal(metric(&daemon, "tinderbox_vm_starts_total{template=\"base\"} "), 0);
+		if (!i)
+			delete_sandbox(&daemon, ids[i]);
+	}
+	delete_sandbox(&daemon, ids[1]);
+	await_pool(&daemon, "warm", 1);
+	delete_sandbox(&daemon, ids[2]);
+	daemon_stop(&daemon);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -356,6 +384,7 @@ int main(void)
 		cmocka_unit_test(test_damaged_template_of_one_taken_back),
 		cmocka_unit_test(test_ttl_goes_on),
 		cmocka_unit_test(test_a_ttl_goes_on_across_boots),
+		cmocka_unit_test(test_more_are_taken_back_than_there_may_be),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

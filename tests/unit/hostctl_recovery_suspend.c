@@ -227,6 +227,47 @@ static void test_with_a_disk(void **state)
 	finish(&daemon);
 }
 
+/* What was saved of its memory cannot be used, or is not wanted: its files are there still. */
+static void test_with_a_disk_it_may_be_stopped(void **state)
+{
+	struct daemon daemon;
+	struct answer answer;
+	struct stat upper;
+	char id[32], path[192];
+
+	(void)state;
+	start_with_templates_and(&daemon, "boot", pool_of_one);
+	succeed(&daemon, "POST", "/v1/templates", "{\"name\":\"tools\",\"disk\":\"64M\"}");
+	create_sandbox(&daemon, "{\"template\":\"tools\"}", id);
+	upper = sandbox_file_status(&daemon, id, "upper");
+	for (int damaged = 0; damaged < 2; damaged++) {
+		suspend(&daemon, id);
+		sandbox_file(&daemon, id, damaged ? "memory" : "saved.json", path);
+		assert_int_equal(unlink(path), 0);
+		call_sandbox(&daemon, "POST", id, "/wake", NULL, &answer);
+		assert_int_equal(answer.status, 500);
+		answer_finish(&answer);
+		await_state(&daemon, id, "suspended");
+		ask_sandbox(&daemon, id, "stop", "stopped");
+		expect_reason(&daemon, id, "it was stopped");
+		expect_none_saved(&daemon, id);
+		start_again(&daemon);
+		await_state(&daemon, id, "stopped");
+		ask_sandbox(&daemon, id, "start", "ready");
+		assert_true(sandbox_file_status(&daemon, id, "upper").st_ino == upper.st_ino);
+	}
+	/* Without its files nothing is left. */
+	suspend(&daemon, id);
+	call_sandbox(&daemon, "POST", id, "/stop", "{\"discard_files\":true}", &answer);
+	assert_int_equal(answer.status, 200);
+	answer_finish(&answer);
+	assert_false(sandbox_has_file(&daemon, id, ""));
+	delete_sandbox(&daemon, id);
+	await_vms(&daemon, "tools", 0);
+	succeed(&daemon, "DELETE", "/v1/templates/tools", NULL);
+	finish(&daemon);
+}
+
 /* A guest that dies as soon as it runs again has its disk, and no more what was saved. */
 static void test_with_a_disk_that_went_on(void **state)
 {
@@ -262,6 +303,7 @@ int main(void)
 		cmocka_unit_test(test_templates_that_are_others),
 		cmocka_unit_test(test_a_folder_that_is_moved),
 		cmocka_unit_test(test_with_a_disk),
+		cmocka_unit_test(test_with_a_disk_it_may_be_stopped),
 		cmocka_unit_test(test_with_a_disk_that_went_on),
 	};
 

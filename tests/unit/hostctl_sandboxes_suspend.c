@@ -82,7 +82,8 @@ static void test_wake_takes_each_way(void **state)
 	suspend(&daemon, id);
 	snprintf(message, sizeof message, "sandbox %s is suspended, and cannot be resumed: wake it", id);
 	expect_refusal_of(&daemon, "POST", id, "/resume", NULL, 409, "conflict", message);
-	snprintf(message, sizeof message, "sandbox %s is suspended, and cannot be stopped: wake it", id);
+	snprintf(message, sizeof message,
+		"sandbox %s is suspended, and has no disk to be started from: wake it, or delete it", id);
 	expect_refusal_of(&daemon, "POST", id, "/stop", "{\"discard_files\":true}", 409, "conflict", message);
 	wake(&daemon, id);
 	expect_lives(&daemon, id, 2);
@@ -249,6 +250,59 @@ static void test_clients_that_are_attached(void **state)
 	finish(&daemon);
 }
 
+/* What comes while it is saved would be in no save: it waits, or whoever sends it is told. */
+static void test_what_is_sent_while_it_is_saved(void **state)
+{
+	struct daemon daemon;
+	struct command command;
+	struct stream stream;
+	struct answer answer;
+	char id[32], message[320];
+
+	(void)state;
+	start_one(&daemon, "boot keep-slow:400", "{}", id);
+	begin_dialogue(&daemon, id, &command, &stream);
+	close_stream(&stream);
+	await_field(&daemon, id, command.id, "attached", "false");
+	call_sandbox(&daemon, "POST", id, "/suspend?wait=false", NULL, &answer);
+	assert_int_equal(answer.status, 202);
+	answer_finish(&answer);
+	renew_token(&daemon, id, &command);
+	assert_int_equal(attach(&daemon, id, &command, ",\"stdout_offset\":5", &stream), 101);
+	expect(&stream, AGENT_STARTED);
+	send_frame(&stream, AGENT_STDIN, "more", 4);
+	call_command(&daemon, "POST", id, command.id, "/signal", "{\"signal\":10}", &answer);
+	assert_int_equal(answer.status, 503);
+	assert_string_equal(error_member(&answer, "code"), "not_ready");
+	snprintf(message, sizeof message,
+		"command %s takes nothing while sandbox %s is being suspended: wake that, and try again",
+		command.id, id);
+	assert_string_equal(error_member(&answer, "message"), message);
+	answer_finish(&answer);
+	await_state(&daemon, id, "suspended");
+	wake(&daemon, id);
+	expect(&stream, AGENT_STDIN_CREDIT);
+	expect_output(&stream, AGENT_STDOUT, 5, "more");
+	close_stream(&stream);
+	finish(&daemon);
+	/* The same when it is not suspended after all. */
+	start_one(&daemon, "boot keep-slow:400 keep-refused", "{}", id);
+	begin_dialogue(&daemon, id, &command, &stream);
+	close_stream(&stream);
+	await_field(&daemon, id, command.id, "attached", "false");
+	call_sandbox(&daemon, "POST", id, "/suspend?wait=false", NULL, &answer);
+	assert_int_equal(answer.status, 202);
+	answer_finish(&answer);
+	renew_token(&daemon, id, &command);
+	assert_int_equal(attach(&daemon, id, &command, ",\"stdout_offset\":5", &stream), 101);
+	expect(&stream, AGENT_STARTED);
+	send_frame(&stream, AGENT_STDIN, "more", 4);
+	expect_output(&stream, AGENT_STDOUT, 5, "more");
+	await_state(&daemon, id, "ready");
+	close_stream(&stream);
+	finish(&daemon);
+}
+
 /* A save that fails leaves the guest as it was. */
 static void test_saves_that_fail(void **state)
 {
@@ -343,6 +397,33 @@ static void test_wakes_that_fail(void **state)
 	finish(&daemon);
 }
 
+/* What its memory has of its image lies upon that, as its files do. */
+static void test_an_image_that_has_changed(void **state)
+{
+	const struct timespec other = {.tv_sec = 1000000000};
+	struct timespec before;
+	struct daemon daemon;
+	char id[32], path[192], message[320];
+
+	(void)state;
+	start_one(&daemon, "boot", "{}", id);
+	suspend(&daemon, id);
+	sandbox_file(&daemon, id, "image", path);
+	before = sandbox_file_status(&daemon, id, "image").st_mtim;
+	assert_int_equal(utimensat(AT_FDCWD, path, (struct timespec[]){other, other}, 0), 0);
+	snprintf(message, sizeof message,
+		"sandbox %s cannot be woken: image, of what was saved of it: it has changed since: put the "
+		"file back "
+		"as it was",
+		id);
+	expect_refusal_of(&daemon, "POST", id, "/wake", NULL, 409, "conflict", message);
+	await_state(&daemon, id, "suspended");
+	assert_int_equal(utimensat(AT_FDCWD, path, (struct timespec[]){before, before}, 0), 0);
+	wake(&daemon, id);
+	expect_lives(&daemon, id, 2);
+	finish(&daemon);
+}
+
 /* One that dies as soon as it runs was not woken; what was saved is good still. */
 static void test_guests_that_die_of_it(void **state)
 {
@@ -359,6 +440,8 @@ static void test_guests_that_die_of_it(void **state)
 		assert_string_equal(error_member(&answer, "code"), "guest_lost");
 		assert_non_null(strstr(error_member(&answer, "message"), "when it was woken"));
 		answer_finish(&answer);
+		/* Its row says so before anybody is told. */
+		assert_int_equal(row_state(&daemon, id), JOURNAL_SANDBOX_SUSPENDED);
 		await_state(&daemon, id, "suspended");
 		expect_saved(&daemon, id, 5);
 	}
@@ -444,6 +527,25 @@ static void test_idleness(void **state)
 	finish(&daemon);
 }
 
+/* What fails is not tried again at once: it would write to a full disk without end. */
+static void test_idleness_on_a_full_disk(void **state)
+{
+	static const char idle[] = "{\"idle\":{\"after_ms\":100,\"action\":\"suspend\"}}";
+	struct daemon daemon;
+	char id[32];
+
+	(void)state;
+	start_one(&daemon, "boot keep-slow:200 keep-refused", idle, id);
+	await_state(&daemon, id, "suspending");
+	await_state(&daemon, id, "ready");
+	for (int waited = 0; waited < 1500; waited += 50) {
+		assert_string_equal(field(&daemon, id, "state"), "\"ready\"");
+		sleep_ms(50);
+	}
+	delete_sandbox(&daemon, id);
+	finish(&daemon);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -454,13 +556,16 @@ int main(void)
 		cmocka_unit_test(test_what_runs_goes_on),
 		cmocka_unit_test(test_what_starts_meanwhile),
 		cmocka_unit_test(test_clients_that_are_attached),
+		cmocka_unit_test(test_what_is_sent_while_it_is_saved),
 		cmocka_unit_test(test_saves_that_fail),
 		cmocka_unit_test(test_vmms_that_end),
 		cmocka_unit_test(test_wakes_that_fail),
+		cmocka_unit_test(test_an_image_that_has_changed),
 		cmocka_unit_test(test_guests_that_die_of_it),
 		cmocka_unit_test(test_no_place_for_its_vm),
 		cmocka_unit_test(test_it_is_deleted),
 		cmocka_unit_test(test_idleness),
+		cmocka_unit_test(test_idleness_on_a_full_disk),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -56,6 +56,66 @@ static void test_clones_come_from_standby(void **state)
 	remove_state(&daemon);
 }
 
+/* How long a file the only vmm may write; 0: it cannot be known. */
+static rlim_t file_limit(const struct daemon *daemon)
+{
+	struct answer answer;
+	struct rlimit limit;
+	const json_t *vms;
+	int status;
+
+	call(daemon, "GET", "/v1/pool", NULL, &answer);
+	vms = json_object_get(answer.json, "vms");
+	assert_int_equal(json_array_size(vms), 1);
+	status = prlimit((pid_t)json_integer_value(json_object_get(json_array_get(vms, 0), "pid")),
+		RLIMIT_FSIZE, NULL, &limit);
+	answer_finish(&answer);
+	/* Neither this process nor the daemon may do that without CAP_SYS_RESOURCE. */
+	if (status < 0 && errno == EPERM)
+		return 0;
+	assert_int_equal(status, 0);
+	assert_true(limit.rlim_cur == limit.rlim_max);
+	return limit.rlim_cur;
+}
+
+static rlim_t limit_of_clone(const char *standby, bool *was_there)
+{
+	static char *const options[] = {"--pool", "1", NULL};
+	struct daemon daemon;
+	rlim_t limit;
+
+	start_in_standby(&daemon, standby, "boot", options);
+	/* The first may be started before any is ready: the next is not. */
+	await_sockets(&daemon, 1 + atoi(standby));
+	sleep_ms(200);
+	expect_echo(&daemon);
+	await_sockets(&daemon, 1 + atoi(standby));
+	await_pool(&daemon, "warm", 1);
+	*was_there = count_vmms(&daemon, in_standby, sizeof in_standby) > 0 && count_clones(&daemon) == 0;
+	limit = file_limit(&daemon);
+	daemon_stop(&daemon);
+	remove_state(&daemon);
+	return limit;
+}
+
+/* It may write no more for having been there before. */
+static void test_it_may_write_as_much_as_any_clone(void **state)
+{
+	bool was_there = false, none;
+	rlim_t cold, limit = 0;
+
+	(void)state;
+	cold = limit_of_clone("0", &none);
+	if (!cold)
+		skip();
+	assert_false(none);
+	assert_true(cold > 0 && cold < RLIM_INFINITY);
+	for (int i = 0; i < 5 && !was_there; i++)
+		limit = limit_of_clone("2", &was_there);
+	assert_true(was_there);
+	assert_true(limit == cold);
+}
+
 /* Those in standby have nobody to tell them what to be. */
 static void test_a_killed_daemon_leaves_no_standby(void **state)
 {
@@ -111,6 +171,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_clones_come_from_standby),
+		cmocka_unit_test(test_it_may_write_as_much_as_any_clone),
 		cmocka_unit_test(test_a_killed_daemon_leaves_no_standby),
 		cmocka_unit_test(test_a_clone_needs_no_standby),
 		cmocka_unit_test(test_what_standby_cannot_restore_is_said),

@@ -3,6 +3,7 @@
 #ifndef TESTS_UNIT_HOSTCTL_SUSPEND_FIXTURE_H
 #define TESTS_UNIT_HOSTCTL_SUSPEND_FIXTURE_H
 
+#include "host-ctl/journal/journal_sandboxes.h"
 #include "tests/unit/hostctl_recovery_fixture.h"
 #include "tests/unit/hostctl_sandbox_files.h"
 
@@ -93,6 +94,30 @@ static inline void remove_saved(const struct daemon *daemon)
 		closedir(listing);
 	snprintf(path, sizeof path, "%s/sandboxes", daemon->state);
 	rmdir(path);
+}
+
+/* As the journal of a daemon has it that runs: by a copy, for it has the only lock. */
+static inline int row_state(const struct daemon *daemon, const char *id)
+{
+	char command[512], path[160], query[128];
+	sqlite3_stmt *row = NULL;
+	int state = -1;
+	sqlite3 *db;
+
+	snprintf(command, sizeof command, "cd %s && cp journal.db copy.db && cp journal.db-wal copy.db-wal",
+		daemon->state);
+	assert_int_equal(system(command), 0);
+	snprintf(path, sizeof path, "%s/copy.db", daemon->state);
+	snprintf(query, sizeof query, "SELECT state FROM sandboxes WHERE id = '%.40s'", id);
+	assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+	assert_int_equal(sqlite3_prepare_v2(db, query, -1, &row, NULL), SQLITE_OK);
+	if (sqlite3_step(row) == SQLITE_ROW)
+		state = sqlite3_column_int(row, 0);
+	sqlite3_finalize(row);
+	assert_int_equal(sqlite3_close(db), SQLITE_OK);
+	snprintf(command, sizeof command, "rm -f %s/copy.db*", daemon->state);
+	assert_int_equal(system(command), 0);
+	return state;
 }
 
 static inline void finish(struct daemon *daemon)
