@@ -35,6 +35,7 @@ static const struct verb {
 		sandbox_verb_usage},
 	{"wake", "have them be ready again, whichever way they came to rest", cmd_sandbox_verb,
 		sandbox_verb_usage},
+	{"fork", "make sandboxes that go on from where one is", cmd_fork, fork_usage},
 	{"stop", "switch sandboxes off; files stay that are on a disk", cmd_sandbox_verb, sandbox_verb_usage},
 	{"start", "switch them on again", cmd_sandbox_verb, sandbox_verb_usage},
 	{"rm", "remove sandboxes", cmd_sandbox_verb, sandbox_verb_usage},

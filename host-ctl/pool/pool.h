@@ -138,6 +138,9 @@ void pool_cancel(struct pool *pool, struct pool_claim *claim);
  */
 int pool_claim_own(
 	struct pool *pool, struct pool_claim *claim, struct pool_source *source, struct error *error);
+/* How many such claims would get a place at once, or that of a warm VM; and how many places there are. */
+unsigned int pool_open_places(const struct pool *pool);
+unsigned int pool_places_max(const struct pool *pool);
 struct pool_source *pool_source_take(struct pool_source *source);
 /* Takes NULL. */
 void pool_source_drop(struct pool_source *source);

@@ -43,6 +43,27 @@ unsigned int pool_free_slots(const struct pool *pool)
 	return free > kept ? free - kept : 0;
 }
 
+unsigned int pool_places_max(const struct pool *pool)
+{
+	return pool->config.slots->maximum;
+}
+
+unsigned int pool_open_places(const struct pool *pool)
+{
+	const struct pool_slots *slots = pool->config.slots;
+	unsigned int places = pool_places(slots), wanted = 0;
+
+	for (const struct pool *other = slots->pools; other; other = other->next) {
+		struct metrics_gauges now;
+
+		pool_read_gauges(other, &now);
+		/* What starts is warm soon. */
+		places += now.warm + now.starting;
+		wanted += count_unserved(other);
+	}
+	return places > wanted ? places - wanted : 0;
+}
+
 struct vm *pool_find_warm(const struct pool *pool)
 {
 	for (unsigned int i = 0; i < POOL_VMS_MAX; i++)

@@ -242,6 +242,7 @@ static void changed(struct sandbox_watcher *watcher, struct sandbox *sandbox)
 	case SANDBOX_PAUSING:
 	case SANDBOX_PAUSED:
 	case SANDBOX_RESUMING:
+	case SANDBOX_COPYING:
 	case SANDBOX_SUSPENDING:
 	case SANDBOX_SUSPENDED:
 	case SANDBOX_WAKING:

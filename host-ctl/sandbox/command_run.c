@@ -18,6 +18,7 @@ static bool stands_still(const struct command *command)
 {
 	static const bool still[SANDBOX_STATE_COUNT] = {[SANDBOX_PAUSED] = true,
 		[SANDBOX_RESUMING] = true,
+		[SANDBOX_COPYING] = true,
 		[SANDBOX_SUSPENDING] = true,
 		[SANDBOX_SUSPENDED] = true,
 		[SANDBOX_WAKING] = true};
@@ -529,6 +530,7 @@ void command_sandbox_changed(struct command *command)
 		go_on_clock(command);
 		take_input_again(command);
 		return;
+	case SANDBOX_COPYING:
 	case SANDBOX_SUSPENDING:
 		stop_clock(command);
 		return;

@@ -55,7 +55,8 @@ static void notify(struct sandbox *sandbox)
 static void settle_clocks(struct sandbox *sandbox)
 {
 	enum sandbox_state state = sandbox->state;
-	bool asked = state == SANDBOX_PAUSING || state == SANDBOX_RESUMING || state == SANDBOX_SUSPENDING;
+	bool asked = state == SANDBOX_PAUSING || state == SANDBOX_RESUMING || state == SANDBOX_COPYING ||
+		     state == SANDBOX_SUSPENDING;
 
 	sandbox_set_clock(sandbox, SANDBOX_CLOCK_PATIENCE, asked ? SANDBOX_PATIENCE_MS : 0);
 	if (state == SANDBOX_DELETING || state == SANDBOX_GONE)
@@ -76,7 +77,7 @@ void sandbox_move(struct sandbox *sandbox, enum sandbox_state next, const char *
 	if (before == SANDBOX_STOPPED || (before == SANDBOX_STOPPING && next != SANDBOX_STOPPED))
 		sandbox->reason[0] = '\0';
 	sandbox->state = next;
-	if (before == SANDBOX_SUSPENDING)
+	if (before == SANDBOX_SUSPENDING || before == SANDBOX_COPYING)
 		sandbox_suspension_leave(sandbox);
 	if (before == SANDBOX_WAKING)
 		sandbox_removal_leave(sandbox);
@@ -123,7 +124,8 @@ static void vm_ended(void *context)
 		error_set(&sandbox->error, ERROR_GUEST_LOST, "%s", reason);
 		sandbox_move(sandbox, SANDBOX_STOPPING, reason);
 	} else if (can_fail(sandbox) && !sandbox_needs_no_vm(sandbox)) {
-		if (sandbox->state == SANDBOX_SUSPENDING || sandbox->state == SANDBOX_WAKING)
+		if (sandbox->state == SANDBOX_SUSPENDING || sandbox->state == SANDBOX_COPYING ||
+			sandbox->state == SANDBOX_WAKING)
 			error_set(&sandbox->error, ERROR_GUEST_LOST, "%s", reason);
 		sandbox_lose(sandbox, reason);
 	}
@@ -235,8 +237,11 @@ static void begin_life(struct sandbox *sandbox)
 			give_up(sandbox, sandbox->error.message);
 		return;
 	}
-	json_decref(sandbox->made);
-	sandbox->made = sandbox_saved_describe(sandbox->vm);
+	if (!sandbox->forked) {
+		json_decref(sandbox->made);
+		sandbox->made = sandbox_saved_describe(sandbox->vm);
+	}
+	sandbox->forked = false;
 	if (sandbox_keep_files(sandbox))
 		end_unborn(sandbox, sandbox->error.message);
 	else if (sandbox_record(sandbox, &sandbox->error))
@@ -288,6 +293,9 @@ static void refused(struct pool_claim *claim, const struct error *error)
 	sandbox->error = *error;
 	sandbox->pool = NULL;
 	sandbox->verified = true;
+	/* Of a copy they are there before its VM. */
+	if (sandbox->state == SANDBOX_CREATING)
+		sandbox_remove_files(sandbox);
 	sandbox_move(
 		sandbox, sandbox->state == SANDBOX_STARTING ? SANDBOX_STOPPED : SANDBOX_GONE, error->message);
 }
@@ -471,6 +479,35 @@ struct sandbox *sandbox_create(
 	return sandbox;
 }
 
+/* --- of a copy --- */
+
+struct sandbox *sandbox_make_fork(struct sandboxes *all, struct sandbox_spec *spec, uid_t uid, json_t *made)
+{
+	struct sandbox *sandbox = make(all, uid);
+
+	if (!sandbox)
+		return NULL;
+	sandbox->spec = *spec;
+	*spec = (struct sandbox_spec){0};
+	sandbox->made = json_incref(made);
+	sandbox->forked = true;
+	return sandbox;
+}
+
+int sandbox_begin_fork(struct sandbox *sandbox, struct pool_source *source, struct error *error)
+{
+	struct pool *pool = templates_own_pool(sandbox->all->config.templates);
+
+	if (pool_claim_own(pool, &sandbox->claim, source, error))
+		return -1;
+	sandbox->pool = pool;
+	sandbox->has_folder = true;
+	sandbox->has_files = sandbox_saved_has_disk(sandbox->all->config.state_directory, sandbox->id);
+	sandboxes_add(sandbox);
+	sandbox_set_clock(sandbox, SANDBOX_CLOCK_TTL, sandbox->spec.ttl_ms);
+	return 0;
+}
+
 /* --- of an earlier daemon --- */
 
 static int restore_spec(struct sandbox *sandbox, const char *text, struct error *error)
@@ -549,6 +586,7 @@ int sandbox_restore(
 	sandbox->recorded = true;
 	sandbox->has_folder = sandbox_files_are_there(all->config.state_directory, sandbox->id);
 	sandbox->has_files = sandbox_saved_has_disk(all->config.state_directory, sandbox->id);
+	sandbox->interrupted = sandbox_saved_end_copying(all->config.state_directory, sandbox->id);
 	/* Its guest may still hold sessions of the earlier daemon, all of lower ids. */
 	sandbox->last_session = clock_now();
 	sandboxes_add(sandbox);
@@ -566,5 +604,8 @@ int sandbox_restore(
 	sandbox->state = SANDBOX_RESUMING;
 	log_info("sandbox %s: taken back, in %s", sandbox->id, sandbox->vm_id);
 	settle_clocks(sandbox);
+	/* The vmm may be writing still. */
+	if (sandbox->interrupted)
+		sandbox_set_clock(sandbox, SANDBOX_CLOCK_PATIENCE, SANDBOX_SAVE_MS);
 	return 0;
 }

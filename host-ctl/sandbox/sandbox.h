@@ -82,6 +82,7 @@ struct sandbox {
 	bool verified;		      /* nothing is left of its VM, and of its files */
 	bool has_files;		      /* those of its guest are on a disk, in its folder (sandbox_files.h) */
 	bool has_folder;	      /* it has one for what was saved of it (sandbox_saved.h) */
+	bool forked;		      /* of one that is CREATING: it goes on as a copy of another */
 	bool discards;		      /* of one that is stopping: these go */
 	bool lost;		      /* of one that is stopping, or stopped: its VM ended otherwise */
 	struct sandbox_files removed; /* of one that is gone */
@@ -107,6 +108,7 @@ struct sandbox {
 	uint64_t start_ticks;
 	unsigned int slot;
 	int seat;
+	bool interrupted;		 /* its daemon ended while it was copied */
 	bool runs;			 /* of one that wakes: its guest was let run */
 	bool falls_back;		 /* of one that wakes: to SUSPENDED, when its row says so */
 	bool seen;			 /* it is known whether its guest stands */
@@ -126,6 +128,15 @@ struct sandbox *sandbox_create(
  * NULL. -1 with *error set: its row makes no sense, or no memory. For sandboxes.c. */
 int sandbox_restore(
 	struct sandboxes *all, const struct journal_sandbox *row, struct vm *vm, struct error *error);
+/*
+ * A copy of another, of which `made` tells what its VM was made of, that is not in the registry yet: its id
+ * is drawn. Takes the spec over. NULL without memory; else sandbox_begin_fork is to follow, or
+ * sandbox_destroy.
+ */
+struct sandbox *sandbox_make_fork(struct sandboxes *all, struct sandbox_spec *spec, uid_t uid, json_t *made);
+/* Into the registry, to be CREATING with the folder that is there under its id. 0, or -1 with *error set: it
+ * is in no registry, and its folder is the caller's. For sandbox_fork.c. */
+int sandbox_begin_fork(struct sandbox *sandbox, struct pool_source *source, struct error *error);
 /* Only one that is gone, or whose VM is. For sandboxes.c. */
 void sandbox_destroy(struct sandbox *sandbox);
 

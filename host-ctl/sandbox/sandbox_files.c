@@ -2,6 +2,8 @@
 #include "host-ctl/sandbox/sandbox_files.h"
 #include "common/io.h"
 #include "common/log.h"
+#include "host-ctl/sandbox/sandbox_saved.h"
+#include "host-ctl/support/file_copy.h"
 #include "host-ctl/support/input_file.h"
 #include "host-ctl/support/state_folder.h"
 #include "host-ctl/support/worker.h"
@@ -134,6 +136,53 @@ int sandbox_files_keep(const char *state_directory, const char *id, const struct
 			"the template of sandbox %s was replaced just now: try again", id);
 	return error_set(error, error_is_of_full_disk(status) ? ERROR_EXHAUSTED : ERROR_INTERNAL,
 		"the disk of sandbox %s cannot be kept in %.400s/%s: %s", id, state_directory,
+		STATE_FOLDER_SANDBOXES, strerror(-status));
+}
+
+/* Of one without a disk there is none. */
+static int copy_upper(int from, int to)
+{
+	int upper = openat(from, SANDBOX_FILES_UPPER, O_RDONLY | O_CLOEXEC | O_NOFOLLOW), copy, status;
+
+	if (upper < 0)
+		return errno == ENOENT ? 0 : -errno;
+	copy = openat(to, SANDBOX_FILES_UPPER, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	status = copy < 0 ? -errno : file_copy(upper, copy);
+	fd_close(&copy);
+	fd_close(&upper);
+	return status;
+}
+
+static int copy_one(int all, const char *from_name, const char *id)
+{
+	static const char *const links[] = {SANDBOX_FILES_LOWER, SANDBOX_FILES_IMAGE, SANDBOX_FILES_BOOT,
+		SANDBOX_SAVED_MEMORY, SANDBOX_SAVED_ABOUT};
+	int from = open_folder(all, from_name), to, status;
+
+	if (from < 0)
+		return from;
+	to = mkdirat(all, id, 0700) < 0 ? -errno : open_folder(all, id);
+	status = to < 0 ? to : copy_upper(from, to);
+	for (size_t i = 0; !status && i < sizeof links / sizeof links[0]; i++)
+		if (linkat(from, links[i], to, links[i], 0) < 0 && errno != ENOENT)
+			status = -errno;
+	fd_close(&to);
+	fd_close(&from);
+	return status;
+}
+
+int sandbox_files_copy(const char *state_directory, const char *from, const char *id, struct error *error)
+{
+	struct sandbox_files ignored;
+	int all = open_all(state_directory);
+	int status = all < 0 ? all : copy_one(all, from, id);
+
+	fd_close(&all);
+	if (!status)
+		return 0;
+	sandbox_files_remove(state_directory, id, &ignored);
+	return error_set(error, error_is_of_full_disk(status) ? ERROR_EXHAUSTED : ERROR_INTERNAL,
+		"the files of sandbox %s cannot be made in %.400s/%s: %s", id, state_directory,
 		STATE_FOLDER_SANDBOXES, strerror(-status));
 }
 

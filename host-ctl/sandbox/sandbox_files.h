@@ -42,6 +42,10 @@ int sandbox_files_check_room(const char *state_directory, uint64_t reserve, stru
 /* Gives the disk of its VM its names, in the page cache. 0, or -1 with *error set, and no folder is left:
  * not_ready, its template was just replaced. */
 int sandbox_files_keep(const char *state_directory, const char *id, const struct vm *vm, struct error *error);
+/* The folder of one that is a copy of a guest that was saved into the folder `from`: its upper is copied, all
+ * else that it has to keep are links. It takes a while: for a worker. 0, or -1 with *error set, and no folder
+ * is left. */
+int sandbox_files_copy(const char *state_directory, const char *from, const char *id, struct error *error);
 /* Brings what `keep` has made to the disk. It takes a while: for a worker. 0, also when it is not there any
  * more; or -1 with *error set. */
 int sandbox_files_sync(const char *state_directory, const char *id, struct error *error);

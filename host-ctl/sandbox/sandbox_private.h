@@ -74,10 +74,24 @@ void sandbox_suspend_recorded(struct sandbox *sandbox, const struct error *error
 bool sandbox_needs_no_vm(const struct sandbox *sandbox);
 /* Of one that is SUSPENDING: nothing is left of its VM. */
 void sandbox_suspend_gone(struct sandbox *sandbox);
-/* It is SUSPENDING no more, or is gone. A worker that has its files comes to its end, then
+/* It is SUSPENDING or COPYING no more, or is gone. A worker that has its files comes to its end, then
  * sandbox_settle_deleted or sandbox_settle_stopped is called if that waits for it. */
 void sandbox_suspension_leave(struct sandbox *sandbox);
 void sandbox_suspension_forget(struct sandbox *sandbox);
+
+/* What its guest is saved for while it is to go on: in its owner's memory until `copied` is called, or
+ * sandbox_copy_leave. */
+struct sandbox_copy {
+	const char *folder; /* among those of sandboxes, and no sandbox's: what is saved goes there */
+	/* All of it is there; or, with an error (else NULL), not, and what is there is nothing. Called from
+	 * within anything: it only takes note of it. */
+	void (*copied)(struct sandbox_copy *copy, const struct error *error);
+	uint64_t pause_us; /* that the guest did not run for it, from the request on to the reply */
+};
+/* READY or PAUSED to COPYING, and back. 0, or -1 with *error set: it stays as it is. */
+int sandbox_copy(struct sandbox *sandbox, struct sandbox_copy *copy, struct error *error);
+/* `copied` will not be called. */
+void sandbox_copy_leave(struct sandbox *sandbox);
 /* A worker has its files. */
 bool sandbox_suspension_works(const struct sandbox *sandbox);
 

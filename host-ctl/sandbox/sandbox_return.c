@@ -40,7 +40,9 @@ void sandbox_stands(void *context, bool paused)
 	struct sandbox *sandbox = context;
 
 	if (sandbox->state == SANDBOX_RESUMING && (!sandbox->seen || sandbox->comes_up)) {
-		if (paused)
+		if (paused && sandbox->interrupted && !vm_ask_resume(sandbox->vm, &sandbox->request))
+			sandbox_set_clock(sandbox, SANDBOX_CLOCK_PATIENCE, SANDBOX_PATIENCE_MS);
+		else if (paused)
 			sandbox_move(sandbox, SANDBOX_PAUSED, NULL);
 		else if (!sandbox->comes_up)
 			sandbox_come_up(sandbox);
@@ -52,4 +54,5 @@ void sandbox_stands(void *context, bool paused)
 		sandbox_come_up(sandbox);
 	}
 	sandbox->seen = true;
+	sandbox->interrupted = false;
 }

@@ -27,11 +27,13 @@ void sandbox_save_init(struct sandbox_save *save, const char *state_directory, c
 	*save = (struct sandbox_save){.made = json_incref(made),
 		.base_state = -1,
 		.base_memory = -1,
+		.own = -1,
 		.folder = -1,
 		.state = -1,
 		.memory = -1};
 	snprintf(save->state_directory, sizeof save->state_directory, "%.3800s", state_directory);
 	snprintf(save->id, sizeof save->id, "%s", id);
+	snprintf(save->name, sizeof save->name, "%s", id);
 	snprintf(save->template, sizeof save->template, "%s", template);
 }
 
@@ -52,7 +54,8 @@ static int fail(struct sandbox_save *save, const char *what, int status)
 		save->state_directory, what, strerror(-status));
 }
 
-static int open_folder(struct sandbox_save *save)
+/* That of a sandbox, or of a copy; made if it is not there. */
+static int open_folder(struct sandbox_save *save, const char *name, int *folder)
 {
 	int state = state_folder_open(save->state_directory, &save->error), all;
 
@@ -62,15 +65,27 @@ static int open_folder(struct sandbox_save *save)
 	fd_close(&state);
 	if (all < 0)
 		return -1;
-	if (mkdirat(all, save->id, 0700) < 0 && errno != EEXIST) {
+	if (mkdirat(all, name, 0700) < 0 && errno != EEXIST) {
 		int status = -errno;
 
 		fd_close(&all);
 		return fail(save, "its folder", status);
 	}
 	fd_close(&all);
-	save->folder = sandbox_saved_open(save->state_directory, save->id);
-	return save->folder < 0 ? fail(save, "its folder", save->folder) : 0;
+	*folder = sandbox_saved_open(save->state_directory, name);
+	return *folder < 0 ? fail(save, "its folder", *folder) : 0;
+}
+
+int sandbox_save_make_copy(struct sandbox_save *save, const char *name, bool stood)
+{
+	int status;
+
+	save->error.kind = ERROR_NONE;
+	snprintf(save->name, sizeof save->name, "%s", name);
+	if (open_folder(save, save->id, &save->own))
+		return -1;
+	status = stood ? 0 : sandbox_saved_mark_copying(save->own);
+	return status ? fail(save, "the note that it is copied", status) : 0;
 }
 
 /* A new one; whatever was there goes. */
@@ -90,7 +105,7 @@ int sandbox_save_open(struct sandbox_save *save, bool whole)
 	save->wants_whole = false;
 	fd_close(&save->state);
 	fd_close(&save->memory);
-	if (save->folder < 0 && open_folder(save))
+	if (save->folder < 0 && open_folder(save, save->name, &save->folder))
 		return -1;
 	sandbox_saved_tidy(save->folder);
 	save->state = open_new(save->folder, state_new);
@@ -121,44 +136,66 @@ static int copy_time(int from, int to)
 	return futimens(to, times) < 0 ? -errno : 0;
 }
 
-/* A copy of an open file under that name. 0 or -errno. */
-static int copy_to(int from, int folder, const char *name)
+static bool is_copy(const struct sandbox_save *save)
 {
-	int to = open_new(folder, name);
+	return save->own >= 0;
+}
+
+/* A copy of an open file under that name. 0 or -errno. */
+static int copy_to(const struct sandbox_save *save, int from, const char *name)
+{
+	int to = open_new(save->folder, name);
 	int status = to < 0 ? to : file_copy(from, to);
 
 	if (!status)
 		status = copy_time(from, to);
-	if (!status && fsync(to) < 0)
+	if (!status && !is_copy(save) && fsync(to) < 0)
 		status = -errno;
 	fd_close(&to);
 	return status;
 }
 
 /* The same by a link, where that can be. */
-static int link_or_copy(int from, int folder, const char *name)
+static int link_or_copy(const struct sandbox_save *save, int from, const char *name)
 {
 	char path[TEMPLATE_FD_PATH];
 
 	snprintf(path, sizeof path, "/proc/self/fd/%d", from);
-	unlinkat(folder, name, 0);
-	if (linkat(AT_FDCWD, path, folder, name, AT_SYMLINK_FOLLOW) == 0)
+	unlinkat(save->folder, name, 0);
+	if (linkat(AT_FDCWD, path, save->folder, name, AT_SYMLINK_FOLLOW) == 0)
 		return 0;
 	/* It has no name any more, is in another file system, or has as many names as it may. */
-	return copy_to(from, folder, name);
+	return copy_to(save, from, name);
+}
+
+/* Of the sandbox's own folder, for a copy. 1: it is there; 0: not; or -errno. */
+static int take_own(const struct sandbox_save *save, const char *name, const char *new_name)
+{
+	int from = openat(save->own, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW), status;
+
+	if (from < 0)
+		return errno == ENOENT ? 0 : -errno;
+	status = link_or_copy(save, from, new_name);
+	fd_close(&from);
+	return status ? status : 1;
+}
+
+static int own_folder(const struct sandbox_save *save)
+{
+	return is_copy(save) ? save->own : save->folder;
 }
 
 /* The sandbox's own, of an earlier save. */
 static bool has_own(const struct sandbox_save *save, uint64_t sum)
 {
 	const char *kind, *own;
-	json_t *about = json_file_read(save->folder, SANDBOX_SAVED_ABOUT, SANDBOX_SAVED_JSON_MAX, &kind);
+	json_t *about = json_file_read(own_folder(save), SANDBOX_SAVED_ABOUT, SANDBOX_SAVED_JSON_MAX, &kind);
 	char digits[VMM_RESTORE_SUM_DIGITS + 1];
 	bool same;
 
 	snprintf(digits, sizeof digits, "%016" PRIx64, sum);
 	own = json_string_value(json_object_get(about, "memory_sum"));
-	same = own && !strcmp(own, digits) && faccessat(save->folder, SANDBOX_SAVED_MEMORY, F_OK, 0) == 0;
+	same = own && !strcmp(own, digits) && faccessat(own_folder(save), SANDBOX_SAVED_MEMORY, F_OK, 0) == 0;
 	json_decref(about);
 	return same;
 }
@@ -178,7 +215,7 @@ static int take_template(const struct sandbox_save *save, uint64_t sum)
 	state = openat(folder, "state", O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
 	memory = openat(folder, "memory", O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
 	if (memory >= 0 && is_sum_of(state, sum)) {
-		status = link_or_copy(memory, save->folder, memory_new);
+		status = link_or_copy(save, memory, memory_new);
 		status = status ? status : 1;
 	}
 	fd_close(&memory);
@@ -190,13 +227,16 @@ static int take_template(const struct sandbox_save *save, uint64_t sum)
 /* 0, or -1 with save->error set. */
 static int find_base(struct sandbox_save *save, uint64_t sum)
 {
-	int status;
+	int status = 0;
 
-	if (save->whole || has_own(save, sum))
+	if (save->whole)
 		return 0;
-	status = take_template(save, sum);
+	if (has_own(save, sum))
+		status = is_copy(save) ? take_own(save, SANDBOX_SAVED_MEMORY, memory_new) : 1;
+	if (!status)
+		status = take_template(save, sum);
 	if (!status && save->base_memory >= 0 && is_sum_of(save->base_state, sum)) {
-		status = copy_to(save->base_memory, save->folder, memory_new);
+		status = copy_to(save, save->base_memory, memory_new);
 		status = status ? status : 1;
 	}
 	save->wants_whole = status == 0;
@@ -214,6 +254,9 @@ static int take_image(struct sandbox_save *save)
 
 	if (faccessat(save->folder, SANDBOX_FILES_IMAGE, F_OK, 0) == 0)
 		return 0;
+	r = is_copy(save) ? take_own(save, SANDBOX_FILES_IMAGE, image_new) : 0;
+	if (r)
+		return r < 0 ? fail(save, "its image", r) : 0;
 	fd = open(path ? path : "", O_RDONLY | O_CLOEXEC);
 	if (fd < 0 || fstat(fd, &status) < 0) {
 		r = -errno;
@@ -224,10 +267,35 @@ static int take_image(struct sandbox_save *save)
 			"back as it was",
 			save->id, path);
 	} else {
-		r = S_ISBLK(status.st_mode) ? 0 : link_or_copy(fd, save->folder, image_new);
+		r = S_ISBLK(status.st_mode) ? 0 : link_or_copy(save, fd, image_new);
 	}
 	fd_close(&fd);
 	return r ? fail(save, "its image", r) : 0;
+}
+
+/* --- its disk, of a copy --- */
+
+static int copy_upper(const struct sandbox_save *save)
+{
+	int from = openat(save->own, SANDBOX_FILES_UPPER, O_RDONLY | O_CLOEXEC | O_NOFOLLOW), to, status;
+
+	if (from < 0)
+		return errno == ENOENT ? 0 : -errno;
+	to = open_new(save->folder, SANDBOX_FILES_UPPER);
+	status = to < 0 ? to : file_copy(from, to);
+	fd_close(&to);
+	fd_close(&from);
+	return status;
+}
+
+/* The vmm has flushed it before it saved, and its guest stands. */
+static int take_disk(struct sandbox_save *save)
+{
+	int status = copy_upper(save);
+
+	if (!status && (status = take_own(save, SANDBOX_FILES_LOWER, SANDBOX_FILES_LOWER)) >= 0)
+		status = take_own(save, SANDBOX_FILES_BOOT, SANDBOX_FILES_BOOT);
+	return status < 0 ? fail(save, "its disk", status) : 0;
 }
 
 /* --- to the disk --- */
@@ -243,6 +311,8 @@ static int write_about(const struct sandbox_save *save, uint64_t sum)
 		json_object_set_new(about, "private", json_boolean(!save->whole)) ||
 		json_object_set_new(about, "memory_sum", json_string(digits)))
 		status = -ENOMEM;
+	else if (is_copy(save))
+		status = json_file_put(save->folder, about_new, about);
 	else
 		status = json_file_write(save->folder, about_new, about);
 	json_decref(about);
@@ -289,12 +359,12 @@ static int give_names(struct sandbox_save *save)
 		status = rename_new(folder, about_new, SANDBOX_SAVED_ABOUT);
 	if (!status)
 		status = rename_new(folder, pages_new, SANDBOX_SAVED_PAGES);
-	if (!status && fsync(folder) < 0)
+	if (!status && !is_copy(save) && fsync(folder) < 0)
 		status = -errno;
 	if (!status)
 		status = rename_new(folder, state_new, SANDBOX_SAVED_STATE);
 	save->is_there = !status;
-	return !status && fsync(folder) < 0 ? -errno : status;
+	return !status && !is_copy(save) && fsync(folder) < 0 ? -errno : status;
 }
 
 void sandbox_save_work(struct sandbox_save *save)
@@ -307,10 +377,11 @@ void sandbox_save_work(struct sandbox_save *save)
 		fail(save, "what the vmm wrote is no state", status);
 		return;
 	}
-	if (find_base(save, sum) || save->wants_whole || take_image(save))
+	if (find_base(save, sum) || save->wants_whole || take_image(save) ||
+		(is_copy(save) && take_disk(save)))
 		return;
 	status = write_about(save, sum);
-	if (!status)
+	if (!status && !is_copy(save))
 		status = sync_all(save);
 	if (!status)
 		status = give_names(save);
@@ -338,6 +409,9 @@ void sandbox_save_finish(struct sandbox_save *save)
 	fd_close(&save->state);
 	fd_close(&save->memory);
 	fd_close(&save->folder);
+	if (is_copy(save))
+		sandbox_saved_end_copying(save->state_directory, save->id);
+	fd_close(&save->own);
 	json_decref(save->made);
 	save->made = NULL;
 }

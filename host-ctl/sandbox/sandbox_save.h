@@ -3,6 +3,9 @@
  * A sandbox's guest brought to the disk (sandbox_saved.h): the vmm writes into two new files, then a worker
  * finds what they lie upon, gives all of it its names, and syncs it.
  *
+ * A copy, of a guest that runs on, is the same in a folder of another name, with the sandbox's disk as it is
+ * while the guest stands. No later daemon is to have it, so that nothing of it is synced.
+ *
  * Pages are about the memory that the VM was made of. It is recognised by its checksum, which the vmm has
  * written into the state: the sandbox's own, its template's on the disk, or the one that its VM was made of,
  * in this order. When none is that, as after a restart of the daemon when the template was built anew
@@ -17,8 +20,10 @@
 /* The worker's, from sandbox_save_work on until it is done. */
 struct sandbox_save {
 	char state_directory[PATH_MAX], id[64], template[TEMPLATE_NAME_MAX];
+	char name[64];		     /* of the folder: its id, or of a copy another */
 	json_t *made;		     /* as of sandbox_saved_describe, a reference */
 	int base_state, base_memory; /* that its VM was made of; -1: not known */
+	int own;		     /* of a copy: the sandbox's own folder; else -1 */
 	int folder, state, memory;   /* the last two: what the vmm writes to; memory: all of it, or pages */
 	bool whole;		     /* all of it */
 	/* What came of it. */
@@ -30,6 +35,10 @@ struct sandbox_save {
 /* Takes nothing yet. made: a reference is taken. */
 void sandbox_save_init(struct sandbox_save *save, const char *state_directory, const char *id,
 	const char *template, json_t *made);
+/* It is to be a copy, in a folder of this name, which is its caller's to remove. The guest is about to stand
+ * for that, unless it `stood` before: which is noted, until sandbox_save_finish, for a daemon that finds it
+ * so. 0, or -1 with save->error set. */
+int sandbox_save_make_copy(struct sandbox_save *save, const char *name, bool stood);
 /* Opens what its VM was made of, as far as it is known. */
 void sandbox_save_know_base(struct sandbox_save *save, const struct vm_source *source);
 /* Two new files, in place of those before. 0, or -1 with save->error set. */

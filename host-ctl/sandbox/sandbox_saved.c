@@ -236,7 +236,8 @@ static int take_folder(struct restored *restored, int folder, const char *id, st
 		id, name, fault);
 }
 
-struct pool_source *sandbox_saved_source(const char *state_directory, const char *id,
+/* id: of whom the upper is. */
+static struct restored *make_source(const char *state_directory, const char *name, const char *id,
 	const struct templates *templates, const char *template, struct error *error)
 {
 	struct restored *restored = calloc(1, sizeof *restored);
@@ -248,8 +249,8 @@ struct pool_source *sandbox_saved_source(const char *state_directory, const char
 	}
 	restored->made = (struct pool_source){
 		.source = {.same_machine = true, .held = true}, .references = 1, .destroy = destroy};
-	set_paths(restored, state_directory, id);
-	folder = sandbox_saved_open(state_directory, id);
+	set_paths(restored, state_directory, name);
+	folder = sandbox_saved_open(state_directory, name);
 	status = folder < 0 ? error_set(error, ERROR_INTERNAL, "sandbox %s cannot be woken: its folder: %s",
 				      id, strerror(-folder))
 			    : take_folder(restored, folder, id, error);
@@ -258,8 +259,28 @@ struct pool_source *sandbox_saved_source(const char *state_directory, const char
 		destroy(&restored->made);
 		return NULL;
 	}
+	make_path(state_directory, id, SANDBOX_FILES_UPPER, restored->upper);
 	if (restored->made.source.pages.path)
 		share_memory(restored, templates_loaded(templates, template));
+	return restored;
+}
+
+struct pool_source *sandbox_saved_source(const char *state_directory, const char *id,
+	const struct templates *templates, const char *template, struct error *error)
+{
+	struct restored *restored = make_source(state_directory, id, id, templates, template, error);
+
+	return restored ? &restored->made : NULL;
+}
+
+struct pool_source *sandbox_saved_copy_source(const char *state_directory, const char *folder, const char *id,
+	const struct templates *templates, const char *template, struct error *error)
+{
+	struct restored *restored = make_source(state_directory, folder, id, templates, template, error);
+
+	if (!restored)
+		return NULL;
+	restored->made.source.same_machine = restored->made.source.held = false;
 	return &restored->made;
 }
 
@@ -283,4 +304,23 @@ void sandbox_saved_tidy(int folder)
 
 	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
 		unlinkat(folder, names[i], 0);
+}
+
+/* --- that it is being copied --- */
+
+int sandbox_saved_mark_copying(int folder)
+{
+	int fd = openat(folder, SANDBOX_SAVED_COPYING, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+	int status = fd < 0 ? -errno : 0;
+
+	fd_close(&fd);
+	return status;
+}
+
+bool sandbox_saved_end_copying(const char *state_directory, const char *id)
+{
+	char path[PATH_MAX];
+
+	make_path(state_directory, id, SANDBOX_SAVED_COPYING, path);
+	return unlink(path) == 0;
 }

@@ -9,6 +9,7 @@
  *                          image       its template's, by another name
  *                          upper, lower   of one with a disk
  *                          saved.json  what else a restore needs
+ *                          copying     its guest stands only until it is copied
  *
  * Where a file cannot be linked, because it is in another file system, it is copied. `memory`, `image` and
  * saved.json stay when it has woken: the next save is about the same memory again.
@@ -32,6 +33,7 @@ enum { SANDBOX_SAVED_FORMAT = 1, SANDBOX_SAVED_JSON_MAX = 16 * 1024 };
 #define SANDBOX_SAVED_PAGES "pages"
 #define SANDBOX_SAVED_MEMORY "memory"
 #define SANDBOX_SAVED_ABOUT "saved.json"
+#define SANDBOX_SAVED_COPYING "copying"
 #define SANDBOX_SAVED_NEW ".new"
 
 /* The checksum of memory, of a state file that is open (docs/snapshot.md). 0; -EBADMSG: it is none. */
@@ -57,10 +59,19 @@ bool sandbox_saved_has_disk(const char *state_directory, const char *id);
  * without reading it whole. */
 struct pool_source *sandbox_saved_source(const char *state_directory, const char *id,
 	const struct templates *templates, const char *template, struct error *error);
+/* The same of a folder that is not to be used up: neither held nor as that machine, and on a disk with the
+ * upper of another one's folder. */
+struct pool_source *sandbox_saved_copy_source(const char *state_directory, const char *folder, const char *id,
+	const struct templates *templates, const char *template, struct error *error);
 /* It is restored no more: on the disk as well, when this returns, which takes a while. 0 or -errno: it may
  * yet be there. */
 int sandbox_saved_remove(int folder);
 /* What was being written, and is not whole. */
 void sandbox_saved_tidy(int folder);
+
+/* Notes that its guest stands only until it is copied, for a daemon that finds it so. 0 or -errno. */
+int sandbox_saved_mark_copying(int folder);
+/* It is so no more. True: it was. */
+bool sandbox_saved_end_copying(const char *state_directory, const char *id);
 
 #endif

@@ -15,6 +15,8 @@
  *
  *   READY, PAUSED ──▶ SUSPENDING ──▶ SUSPENDED ◀──▶ WAKING ──▶ READY
  *
+ *   READY, PAUSED ──▶ COPYING ──▶ READY, PAUSED again
+ *
  * SUSPENDED has no VM, and all of its guest on the disk. What fails before leads back: to READY or PAUSED
  * from SUSPENDING, to SUSPENDED from WAKING. One that has its files on a disk may be stopped from there: what
  * was saved of its memory is given up, whether it could have been woken or not.
@@ -36,6 +38,7 @@ enum sandbox_state {
 	SANDBOX_PAUSING,
 	SANDBOX_PAUSED,
 	SANDBOX_RESUMING,
+	SANDBOX_COPYING,
 	SANDBOX_SUSPENDING,
 	SANDBOX_SUSPENDED,
 	SANDBOX_WAKING,
@@ -57,6 +60,7 @@ enum sandbox_verb {
 	SANDBOX_START,
 	SANDBOX_DELETE,
 	SANDBOX_EXEC,
+	SANDBOX_COPY, /* a fork, or a snapshot */
 	SANDBOX_VERB_COUNT
 };
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A sandbox goes from memory to the disk (sandbox_save.h):
+ * A sandbox's guest is saved (sandbox_save.h): the sandbox is suspended, or copied.
+ *
+ * Suspended, it goes from memory to the disk:
  *
  *   PAUSES ──the guest stands──▶ SAVES ──the vmm has written──▶ WRITES ──a worker has synced──▶ NOTES
  *                                  ▲ it lies upon nothing known: all │                            │ the row
@@ -10,6 +12,12 @@
  * From ENDS on what is saved is the truth, and the VM ends; before, the VM is, and what fails undoes what is
  * there of the save and lets the guest run on, if it ran. A VM that ends by itself fails its sandbox until
  * all of it is written; after that it is not needed.
+ *
+ * Copied, it runs on, and what is written is that of whoever asked:
+ *
+ *   HOLDS ──what it wrote is on its disk──▶ PAUSES ─▶ SAVES ─▶ WRITES ──so is its disk──▶ RESUMES
+ *
+ * HOLDS only where the guest runs. What fails, at each point, lets it run on.
  */
 #include "common/io.h"
 #include "common/log.h"
@@ -17,7 +25,9 @@
 #include "host-ctl/sandbox/sandbox_private.h"
 #include "host-ctl/sandbox/sandbox_record.h"
 #include "host-ctl/sandbox/sandbox_save.h"
+#include "host-ctl/sandbox/sandbox_sync.h"
 #include "host-ctl/sandbox/sandboxes_private.h"
+#include "host-ctl/support/clock.h"
 
 #include <errno.h>
 #include <stddef.h>
@@ -25,7 +35,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum phase { PAUSES, SAVES, WRITES, NOTES, ENDS, RESUMES };
+enum phase { HOLDS, PAUSES, SAVES, WRITES, NOTES, ENDS, RESUMES };
 
 struct sandbox_suspension {
 	struct sandboxes *all;
@@ -33,20 +43,47 @@ struct sandbox_suspension {
 	enum phase phase;
 	bool stood; /* before */
 	bool works; /* a worker has `files` */
+	/* Of one that is copied; else NULL. */
+	struct sandbox_copy *copy;
+	bool copied;		   /* all of it is there */
+	struct error error;	   /* why not */
+	struct sandbox_sync *sync; /* of HOLDS */
+	uint64_t stands_ns;	   /* since when it is not to run */
 	struct vm_save save;
 	struct vm_request stand; /* pause, and resume */
 	struct sandbox_save files;
 };
 
+/* Its sandbox may have gone elsewhere. */
+static void note_error(struct sandbox_suspension *suspension)
+{
+	const struct sandbox *sandbox = suspension->sandbox;
+	const bool lost = sandbox->state == SANDBOX_FAILED || sandbox->lost;
+
+	if (sandbox->error.kind)
+		suspension->error = sandbox->error;
+	else
+		error_set(&suspension->error, lost ? ERROR_GUEST_LOST : ERROR_CONFLICT,
+			"sandbox %s could not be copied: it is %s%s%.300s", sandbox->id,
+			sandbox_state_name(sandbox->state), sandbox->reason[0] ? ": " : "", sandbox->reason);
+}
+
 static void finish(struct sandbox_suspension *suspension)
 {
-	if (suspension->sandbox)
+	struct sandbox_copy *copy = suspension->copy;
+
+	if (suspension->sandbox) {
+		if (copy && !suspension->copied)
+			note_error(suspension);
 		suspension->sandbox->suspension = NULL;
+	}
 	suspension->sandbox = NULL;
 	/* The worker's end is the other's. */
 	if (suspension->works)
 		return;
 	sandbox_save_finish(&suspension->files);
+	if (copy)
+		copy->copied(copy, suspension->copied ? NULL : &suspension->error);
 	free(suspension);
 }
 
@@ -62,6 +99,8 @@ void sandbox_suspension_forget(struct sandbox *sandbox)
 
 	if (!suspension)
 		return;
+	sandbox_sync_leave(suspension->sync);
+	suspension->sync = NULL;
 	if (sandbox->vm) {
 		vm_forget(sandbox->vm, &suspension->save.request);
 		vm_forget(sandbox->vm, &suspension->stand);
@@ -69,14 +108,20 @@ void sandbox_suspension_forget(struct sandbox *sandbox)
 	finish(suspension);
 }
 
+void sandbox_copy_leave(struct sandbox *sandbox)
+{
+	if (sandbox->suspension)
+		sandbox->suspension->copy = NULL;
+}
+
 bool sandbox_suspension_works(const struct sandbox *sandbox)
 {
 	return sandbox->suspension && sandbox->suspension->works;
 }
 
-/* --- what does not come about --- */
+/* --- its guest runs on --- */
 
-static void end_undone(struct sandbox *sandbox, enum sandbox_state next)
+static void end_here(struct sandbox *sandbox, enum sandbox_state next)
 {
 	finish(sandbox->suspension);
 	sandbox_move(sandbox, next, NULL);
@@ -92,14 +137,43 @@ static void resumed(struct vm_request *request, int status, int fd)
 	if (status)
 		log_warn("sandbox %s: the vmm could not let its guest run on: %s", sandbox->id,
 			strerror(-status));
-	end_undone(sandbox, status ? SANDBOX_PAUSED : SANDBOX_READY);
+	if (suspension->copied && suspension->copy)
+		suspension->copy->pause_us = (clock_now() - suspension->stands_ns) / CLOCK_NS_PER_US;
+	end_here(sandbox, status ? SANDBOX_PAUSED : SANDBOX_READY);
+}
+
+static void let_run(struct sandbox_suspension *suspension)
+{
+	struct sandbox *sandbox = suspension->sandbox;
+
+	suspension->phase = RESUMES;
+	suspension->stand.replied = resumed;
+	if (suspension->stood)
+		end_here(sandbox, SANDBOX_PAUSED);
+	else if (vm_ask_resume(sandbox->vm, &suspension->stand))
+		sandbox_fail(sandbox, "its guest could not be let run on");
+	else
+		sandbox_set_clock(sandbox, SANDBOX_CLOCK_PATIENCE, SANDBOX_PATIENCE_MS);
+}
+
+/* --- what does not come about --- */
+
+static bool is_copy(const struct sandbox_suspension *suspension)
+{
+	return suspension->files.own >= 0;
+}
+
+/* What is there of a copy is whose it was to be. */
+static int undo(struct sandbox_suspension *suspension)
+{
+	return is_copy(suspension) ? 0 : sandbox_save_undo(&suspension->files);
 }
 
 /* sandbox->error says why. */
 static void give_up(struct sandbox_suspension *suspension)
 {
 	struct sandbox *sandbox = suspension->sandbox;
-	int status = sandbox_save_undo(&suspension->files);
+	int status = undo(suspension);
 
 	log_warn("%s", sandbox->error.message);
 	/* A guest that runs on must not be found as it was. */
@@ -112,14 +186,7 @@ static void give_up(struct sandbox_suspension *suspension)
 		sandbox_lose_ended(sandbox, sandbox->error.message);
 		return;
 	}
-	suspension->phase = RESUMES;
-	suspension->stand.replied = resumed;
-	if (suspension->stood)
-		end_undone(sandbox, SANDBOX_PAUSED);
-	else if (vm_ask_resume(sandbox->vm, &suspension->stand))
-		sandbox_fail(sandbox, "its guest could not be let run on");
-	else
-		sandbox_set_clock(sandbox, SANDBOX_CLOCK_PATIENCE, SANDBOX_PATIENCE_MS);
+	let_run(suspension);
 }
 
 static void refuse(struct sandbox_suspension *suspension, const char *what, int status, const char *words)
@@ -167,7 +234,7 @@ static void paused(struct vm_request *request, int status, int fd)
 	}
 	error_set(&sandbox->error, ERROR_INTERNAL, "the vmm could not pause sandbox %s: %s", sandbox->id,
 		strerror(-status));
-	end_undone(sandbox, SANDBOX_READY);
+	end_here(sandbox, SANDBOX_READY);
 }
 
 /* What it is to be after it cannot be noted, or is. */
@@ -193,12 +260,12 @@ static void go_on(struct sandbox_suspension *suspension)
 
 	if (!sandbox) {
 		/* Nobody wants it, or its sandbox is gone. */
-		sandbox_save_undo(&suspension->files);
+		undo(suspension);
 		finish(suspension);
 		return;
 	}
-	if (sandbox->state != SANDBOX_SUSPENDING) {
-		sandbox_save_undo(&suspension->files);
+	if (sandbox->state != SANDBOX_SUSPENDING && sandbox->state != SANDBOX_COPYING) {
+		undo(suspension);
 		finish(suspension);
 		if (sandbox->state == SANDBOX_DELETING && !sandbox->writing && !sandbox->vm)
 			sandbox_settle_deleted(sandbox);
@@ -207,6 +274,9 @@ static void go_on(struct sandbox_suspension *suspension)
 	} else if (suspension->files.error.kind) {
 		sandbox->error = suspension->files.error;
 		give_up(suspension);
+	} else if (!suspension->files.wants_whole && is_copy(suspension)) {
+		suspension->copied = true;
+		let_run(suspension);
 	} else if (!suspension->files.wants_whole) {
 		note(suspension);
 	} else if (sandbox->vm && sandbox->vm->state == VM_OWNED) {
@@ -287,7 +357,7 @@ bool sandbox_needs_no_vm(const struct sandbox *sandbox)
 {
 	const struct sandbox_suspension *suspension = sandbox->suspension;
 
-	return suspension && suspension->phase >= WRITES && suspension->phase <= ENDS;
+	return suspension && !is_copy(suspension) && suspension->phase >= WRITES && suspension->phase <= ENDS;
 }
 
 void sandbox_suspend_gone(struct sandbox *sandbox)
@@ -314,29 +384,29 @@ static int check_input(const struct sandbox *sandbox, struct error *error)
 		sandbox->id, command->id);
 }
 
-int sandbox_suspend(struct sandbox *sandbox, struct error *error)
+/* NULL with *error set. */
+static struct sandbox_suspension *make(struct sandbox *sandbox, struct error *error)
 {
 	const struct sandboxes_config *config = &sandbox->all->config;
-	struct sandbox_suspension *suspension;
-	int status = 0;
+	struct sandbox_suspension *suspension = NULL;
 
-	if (check_input(sandbox, error))
-		return -1;
-	if (sandbox->removal)
-		return error_set(error, ERROR_NOT_READY,
-			"what was saved of sandbox %s before is being removed: try again", sandbox->id);
 	if (!config->journal) {
 		*error = *config->journal_error;
-		return -1;
+	} else if (!sandbox->made) {
+		error_set(error, ERROR_CONFLICT,
+			"sandbox %s was made by an older daemon, and cannot be saved", sandbox->id);
+	} else if (sandbox->suspension) {
+		error_set(error, ERROR_NOT_READY, "sandbox %s is still being saved", sandbox->id);
+	} else {
+		suspension = calloc(1, sizeof *suspension);
+		if (!suspension)
+			error_set(error, ERROR_INTERNAL, "out of memory for the sandbox");
 	}
-	if (!sandbox->made)
-		return error_set(error, ERROR_CONFLICT,
-			"sandbox %s was made by an older daemon, and cannot be suspended", sandbox->id);
-	suspension = calloc(1, sizeof *suspension);
 	if (!suspension)
-		return error_set(error, ERROR_INTERNAL, "out of memory for the sandbox");
+		return NULL;
 	suspension->all = sandbox->all;
 	suspension->sandbox = sandbox;
+	suspension->phase = PAUSES;
 	suspension->stood = sandbox->state == SANDBOX_PAUSED;
 	suspension->stand.replied = paused;
 	suspension->save.request.replied = saved;
@@ -344,17 +414,108 @@ int sandbox_suspend(struct sandbox *sandbox, struct error *error)
 		sandbox->made);
 	if (!sandbox->vm->found)
 		sandbox_save_know_base(&suspension->files, sandbox->vm->source);
-	if (!suspension->stood)
-		status = vm_ask_pause(sandbox->vm, &suspension->stand);
+	return suspension;
+}
+
+/* It has not begun, and is nobody's. */
+static int drop(struct sandbox_suspension *suspension)
+{
+	suspension->sandbox = NULL;
+	suspension->copy = NULL;
+	finish(suspension);
+	return -1;
+}
+
+static int ask_pause(struct sandbox_suspension *suspension)
+{
+	suspension->phase = PAUSES;
+	suspension->stands_ns = clock_now();
+	return vm_ask_pause(suspension->sandbox->vm, &suspension->stand);
+}
+
+int sandbox_suspend(struct sandbox *sandbox, struct error *error)
+{
+	struct sandbox_suspension *suspension;
+	int status;
+
+	if (check_input(sandbox, error))
+		return -1;
+	if (sandbox->removal)
+		return error_set(error, ERROR_NOT_READY,
+			"what was saved of sandbox %s before is being removed: try again", sandbox->id);
+	suspension = make(sandbox, error);
+	if (!suspension)
+		return -1;
+	status = suspension->stood ? 0 : ask_pause(suspension);
 	if (status) {
-		suspension->sandbox = NULL;
-		finish(suspension);
+		drop(suspension);
 		return sandbox_refuse_request(sandbox, status, error);
 	}
 	sandbox->suspension = suspension;
 	sandbox->has_folder = true;
 	fd_close(&sandbox->stream);
 	sandbox_move(sandbox, SANDBOX_SUSPENDING, NULL);
+	if (suspension->stood)
+		begin_save(suspension, false);
+	return 0;
+}
+
+/* --- the beginning of a copy --- */
+
+static void held(void *context, const struct error *error)
+{
+	struct sandbox_suspension *suspension = context;
+	struct sandbox *sandbox = suspension->sandbox;
+	int status;
+
+	suspension->sync = NULL;
+	if (error) {
+		sandbox->error = *error;
+		end_here(sandbox, SANDBOX_READY);
+		return;
+	}
+	status = ask_pause(suspension);
+	if (!status) {
+		sandbox_set_clock(sandbox, SANDBOX_CLOCK_PATIENCE, SANDBOX_PATIENCE_MS);
+		return;
+	}
+	sandbox_refuse_request(sandbox, status, &sandbox->error);
+	end_here(sandbox, SANDBOX_READY);
+}
+
+/* 0, or -1 with *error set. */
+static int begin_copy(struct sandbox_suspension *suspension, struct error *error)
+{
+	if (sandbox_save_make_copy(&suspension->files, suspension->copy->folder, suspension->stood)) {
+		*error = suspension->files.error;
+		return -1;
+	}
+	if (suspension->stood)
+		return 0;
+	/* Also without a disk: what runs in the copy stands then until that is told who it is. */
+	suspension->phase = HOLDS;
+	suspension->sync = sandbox_sync_begin(suspension->sandbox, held, suspension, error);
+	return suspension->sync ? 0 : -1;
+}
+
+int sandbox_copy(struct sandbox *sandbox, struct sandbox_copy *copy, struct error *error)
+{
+	struct sandbox_suspension *suspension;
+	enum sandbox_state next;
+
+	if (sandbox_check(sandbox, SANDBOX_COPY, &next, error) || !(suspension = make(sandbox, error)))
+		return -1;
+	sandbox->error.kind = ERROR_NONE;
+	sandbox->has_folder = true;
+	suspension->copy = copy;
+	copy->pause_us = 0;
+	if (begin_copy(suspension, error))
+		return drop(suspension);
+	sandbox->suspension = suspension;
+	sandbox_move(sandbox, SANDBOX_COPYING, NULL);
+	/* The guest has its own time for that. */
+	if (suspension->phase == HOLDS)
+		sandbox_set_clock(sandbox, SANDBOX_CLOCK_PATIENCE, 0);
 	if (suspension->stood)
 		begin_save(suspension, false);
 	return 0;

@@ -28,6 +28,7 @@ void sandboxes_destroy(struct sandboxes *sandboxes)
 		return;
 	while (sandboxes->operations)
 		operation_destroy(sandboxes->operations);
+	sandbox_forks_finish(sandboxes);
 	while (sandboxes->first)
 		sandboxes_forget(sandboxes->first);
 	sandbox_records_finish(sandboxes);
@@ -135,16 +136,20 @@ struct sandbox *sandboxes_find(struct sandboxes *sandboxes, const char *id, stru
 	return sandbox;
 }
 
+int sandboxes_check_new(struct sandboxes *all, const struct sandbox_spec *spec, struct error *error)
+{
+	const struct sandbox *other = spec->name[0] ? find_named(all, spec->name) : NULL;
+
+	if (other)
+		return error_set(
+			error, ERROR_CONFLICT, "the name %s is that of sandbox %s", spec->name, other->id);
+	return make_room(all, error);
+}
+
 struct sandbox *sandboxes_new(
 	struct sandboxes *sandboxes, struct sandbox_spec *spec, uid_t uid, struct error *error)
 {
-	struct sandbox *other = spec->name[0] ? find_named(sandboxes, spec->name) : NULL;
-
-	if (other) {
-		error_set(error, ERROR_CONFLICT, "the name %s is that of sandbox %s", spec->name, other->id);
-		return NULL;
-	}
-	if (make_room(sandboxes, error))
+	if (sandboxes_check_new(sandboxes, spec, error))
 		return NULL;
 	return sandbox_create(sandboxes, spec, uid, error);
 }

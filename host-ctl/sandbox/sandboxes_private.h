@@ -13,6 +13,7 @@ struct sandboxes {
 	unsigned int operation_count;
 	unsigned int command_count; /* of all sandboxes */
 	uint64_t output_bytes;	    /* held of commands that have ended */
+	struct list forks;	    /* under way (sandbox_fork.c) */
 	unsigned int workers;	    /* that have files of sandboxes */
 	struct loop_source *timer;  /* of the clocks of all (sandbox_clocks.c)... */
 	uint64_t due_ns;	    /* ...and for when it is armed, CLOCK_MONOTONIC; 0: it is not */
@@ -21,6 +22,8 @@ struct sandboxes {
 	uint64_t again_ms;	   /* so much after the last time */
 };
 
+/* Whether there may be one more, of that name: 0, or -1 with *error set: conflict, exhausted. */
+int sandboxes_check_new(struct sandboxes *all, const struct sandbox_spec *spec, struct error *error);
 /* To the registry, and out of it with its memory. */
 void sandboxes_add(struct sandbox *sandbox);
 void sandboxes_forget(struct sandbox *sandbox);
@@ -30,6 +33,11 @@ int sandboxes_begin_work(
 void sandboxes_end_work(struct sandboxes *all);
 /* The hook of every change of a sandbox's state, before its watchers. */
 void sandboxes_changed(struct sandbox *sandbox, enum sandbox_state before);
+
+/* --- sandbox_fork.c --- */
+
+/* All forks that are under way, without anybody being told; before the sandboxes. */
+void sandbox_forks_finish(struct sandboxes *all);
 
 /* --- sandbox_clocks.c --- */
 

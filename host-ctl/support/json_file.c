@@ -5,11 +5,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-int json_file_write(int folder, const char *name, const json_t *value)
+static int put(int folder, const char *name, const json_t *value, bool syncs)
 {
 	int fd = openat(folder, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600), r;
 	char *text;
@@ -18,11 +19,21 @@ int json_file_write(int folder, const char *name, const json_t *value)
 		return -errno;
 	text = json_dumps(value, JSON_INDENT(2) | JSON_SORT_KEYS);
 	r = text ? io_write_all(fd, text, strlen(text)) : -ENOMEM;
-	if (!r && fsync(fd) < 0)
+	if (!r && syncs && fsync(fd) < 0)
 		r = -errno;
 	free(text);
 	fd_close(&fd);
 	return r;
+}
+
+int json_file_write(int folder, const char *name, const json_t *value)
+{
+	return put(folder, name, value, true);
+}
+
+int json_file_put(int folder, const char *name, const json_t *value)
+{
+	return put(folder, name, value, false);
 }
 
 json_t *json_file_read(int folder, const char *name, size_t maximum, const char **kind)

@@ -105,7 +105,7 @@ int state_folder_put_aside(int folder, const char *name, char aside[STATE_FOLDER
 	for (int i = 1; renameat2(folder, name, folder, aside, RENAME_NOREPLACE) < 0; i++) {
 		if (errno != EEXIST || i == ASIDE_TRIES)
 			return -errno;
-		snprintf(aside, STATE_FOLDER_ASIDE_MAX, "%.24s.lost-%s-%d", name, when, i);
+		snprintf(aside, STATE_FOLDER_ASIDE_MAX, "%.24s.lost-%.20s-%d", name, when, i);
 	}
 	return fsync(folder) < 0 ? -errno : 1;
 }

@@ -318,14 +318,36 @@ static void split_line(char *line, char *command, size_t size, char **rest, uint
 	*rest = line + length + (line[length] != '\0');
 }
 
-/* A stream of the daemon's for control: the guest is told to shut down, and does. */
-static _Noreturn void serve_control(struct fake *fake, struct frame_reader *reader)
+/* Brings its files to the disk, and says so. */
+static void hold(const struct fake *fake)
+{
+	const struct agent_hello hello = {.version = AGENT_PROTO_VERSION};
+	struct agent_status held = {.status = 0};
+
+	if (fake_told(fake, "hold-nothing"))
+		return;
+	if (fake_told_number(fake, "hold-status:") > 0)
+		held.status = (int32_t)fake_told_number(fake, "hold-status:");
+	if (fake_told(fake, "hold-garbage"))
+		held.text_length = 1;
+	frame_write(fake->session, AGENT_HELLO, &hello, sizeof hello, NULL, 0);
+	frame_write(fake->session, AGENT_HELD, &held, sizeof held, NULL, 0);
+}
+
+/* A stream of the daemon's for control: the guest is told to shut down, and does; or to hold. */
+static void serve_control(struct fake *fake, struct frame_reader *reader)
 {
 	struct agent_shutdown order;
 	struct frame frame;
 
 	if (!fake_read_frame(fake->session, reader, &frame))
 		pause();
+	if (frame.type == AGENT_HOLD && !frame.length) {
+		hold(fake);
+		while (fake_read_frame(fake->session, reader, &frame))
+			;
+		return;
+	}
 	if (frame.type != AGENT_SHUTDOWN || frame.length != sizeof order)
 		fake_fail("no proper SHUTDOWN");
 	memcpy(&order, frame.payload, sizeof order);
@@ -366,8 +388,12 @@ void fake_serve_session(struct fake *fake)
 		fake_fail("memory");
 	if (!fake_read_frame(fake->session, &reader, &frame))
 		fake_fail("no whole NEW");
-	if (frame.type == AGENT_CONTROL)
+	if (frame.type == AGENT_CONTROL) {
 		serve_control(fake, &reader);
+		frame_reader_finish(&reader);
+		fd_close(&fake->session);
+		return;
+	}
 	if (frame.type != AGENT_NEW || frame_parse_new(&frame, &view, &why))
 		fake_fail("no proper NEW");
 	fake->id = view.fixed.session;

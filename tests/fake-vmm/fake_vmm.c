@@ -16,7 +16,7 @@
  * and to who owns the VM:
  *   pause-nothing | pause-panic | resume-refused | later-refused | later-nothing | later-twice
  * | keep-refused | keep-slow:MS | keep-dies | keep-panic | wake-exit:N | wake-mute | wake-panic
- * | shutdown-nothing | shutdown-late:MS | shutdown-panic
+ * | shutdown-nothing | shutdown-late:MS | shutdown-panic | hold-nothing | hold-status:N | hold-garbage
  * and to the daemon that takes it back:
  *   return-never | attach-nothing | attach-gone | attach-garbage | deaf:BYTES
  * and of changes (fake_changes.c): changes:N

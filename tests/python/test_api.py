@@ -177,6 +177,10 @@ class Described(unittest.TestCase):
     def undo(self, operation: Operation, answer: Any) -> None:
         if operation.name == "POST /v1/sandboxes":
             self.client.sandbox((answer.get("operation") or {"sandbox": answer.get("id")})["sandbox"]).delete()
+        elif operation.name == "POST /v1/sandboxes/{sandbox}/fork":
+            for child in answer["children"]:
+                if "sandbox" in child:
+                    self.client.sandbox(child["sandbox"]["id"]).delete()
         elif operation.name == "POST /v1/sandboxes/{sandbox}/stop":
             self.restart()
         elif operation.name == "PUT /v1/pool":

@@ -439,6 +439,8 @@ class Typed(unittest.TestCase):
             ("Template", "TemplateInfo"),
             ("BuildAnswer", "BuildAnswer"),
             ("SandboxRequest", "SandboxOptions"),
+            ("ForkRequest", "ForkOptions"),
+            ("ForkAnswer", "ForkAnswer"),
             ("Idle", "Idle"),
         ):
             self.assertEqual(self.fields(schema), set(getattr(tinderbox.answers, kind).__annotations__), schema)

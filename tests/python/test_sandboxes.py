@@ -78,6 +78,30 @@ class Sandboxes(WithDaemon):
             self.assertEqual(sandbox.wake()["state"], "ready")
             self.assertEqual(command.info()["state"], "running")
 
+    def test_fork(self) -> None:
+        key = tinderbox.new_key()
+        with self.client.create(env={"A": "1"}, metadata={"who": "parent"}) as parent:
+            made = parent.fork(count=2, name="try", metadata={"who": "child"}, key=key)
+            self.assertEqual((len(made.children), made.errors), (2, []))
+            self.assertGreater(made.pause_us, 0)
+            again = parent.fork(count=2, name="try", metadata={"who": "child"}, key=key)
+            self.assertEqual([child.id for child in again.children], [child.id for child in made.children])
+            for number, child in enumerate(made.children):
+                with child:
+                    info = child.info()
+                    self.assertEqual((info["name"], info["state"], info["env"]), (f"try-{number + 1}", "ready", ["A"]))
+                    self.assertEqual(info["metadata"], {"who": "child"})
+                    self.assertEqual(child.run(["echo", "x"]).text, "x\n")
+                    with self.assertRaisesRegex(tinderbox.Conflict, "the name try-"):
+                        parent.fork(name=f"try-{number + 1}")
+            self.assertEqual(parent.run(["echo", "x"]).text, "x\n")
+            some = parent.fork(count=64)
+            self.assertEqual(len(some.children) + len(some.errors), 64)
+            for child in some.children:
+                child.delete()
+            for error in some.errors:
+                self.assertIsInstance(error, tinderbox.Exhausted)
+
     def test_changes(self) -> None:
         with self.client.create() as sandbox:
             changes = sandbox.changes()

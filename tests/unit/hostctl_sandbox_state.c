@@ -8,26 +8,27 @@
 
 /* What the documents show: a state's name, "=" where nothing is to be done, "?" not_ready, "!" conflict. */
 static const char *const cells[SANDBOX_STATE_COUNT][SANDBOX_VERB_COUNT] = {
-	/* pause, resume, suspend, wake, stop, start, delete, exec */
-	[SANDBOX_CREATING] = {"?", "?", "?", "?", "?", "?", "deleting", "?"},
-	[SANDBOX_READY] = {"pausing", "=", "suspending", "=", "stopping", "=", "deleting", "="},
-	[SANDBOX_PAUSING] = {"=", "?", "?", "?", "?", "!", "deleting", "?"},
+	/* pause, resume, suspend, wake, stop, start, delete, exec, copy */
+	[SANDBOX_CREATING] = {"?", "?", "?", "?", "?", "?", "deleting", "?", "?"},
+	[SANDBOX_READY] = {"pausing", "=", "suspending", "=", "stopping", "=", "deleting", "=", "copying"},
+	[SANDBOX_PAUSING] = {"=", "?", "?", "?", "?", "!", "deleting", "?", "?"},
 	[SANDBOX_PAUSED] = {"=", "resuming", "suspending", "resuming", "stopping", "!", "deleting",
-		"resuming"},
-	[SANDBOX_RESUMING] = {"?", "=", "?", "=", "?", "?", "deleting", "="},
-	[SANDBOX_SUSPENDING] = {"!", "!", "=", "?", "!", "!", "deleting", "?"},
-	[SANDBOX_SUSPENDED] = {"!", "!", "=", "waking", "stopping", "!", "deleting", "waking"},
-	[SANDBOX_WAKING] = {"?", "?", "?", "=", "?", "?", "deleting", "="},
-	[SANDBOX_STOPPING] = {"!", "!", "!", "?", "=", "?", "deleting", "!"},
-	[SANDBOX_STOPPED] = {"!", "!", "!", "starting", "=", "starting", "deleting", "!"},
-	[SANDBOX_STARTING] = {"?", "?", "?", "=", "?", "=", "deleting", "?"},
-	[SANDBOX_DELETING] = {"!", "!", "!", "!", "!", "!", "=", "!"},
-	[SANDBOX_GONE] = {"!", "!", "!", "!", "!", "!", "=", "!"},
-	[SANDBOX_FAILED] = {"!", "!", "!", "!", "!", "!", "deleting", "!"},
+		"resuming", "copying"},
+	[SANDBOX_RESUMING] = {"?", "=", "?", "=", "?", "?", "deleting", "=", "?"},
+	[SANDBOX_COPYING] = {"?", "?", "?", "?", "?", "?", "deleting", "=", "?"},
+	[SANDBOX_SUSPENDING] = {"!", "!", "=", "?", "!", "!", "deleting", "?", "!"},
+	[SANDBOX_SUSPENDED] = {"!", "!", "=", "waking", "stopping", "!", "deleting", "waking", "!"},
+	[SANDBOX_WAKING] = {"?", "?", "?", "=", "?", "?", "deleting", "=", "?"},
+	[SANDBOX_STOPPING] = {"!", "!", "!", "?", "=", "?", "deleting", "!", "!"},
+	[SANDBOX_STOPPED] = {"!", "!", "!", "starting", "=", "starting", "deleting", "!", "!"},
+	[SANDBOX_STARTING] = {"?", "?", "?", "=", "?", "=", "deleting", "?", "?"},
+	[SANDBOX_DELETING] = {"!", "!", "!", "!", "!", "!", "=", "!", "!"},
+	[SANDBOX_GONE] = {"!", "!", "!", "!", "!", "!", "=", "!", "!"},
+	[SANDBOX_FAILED] = {"!", "!", "!", "!", "!", "!", "deleting", "!", "!"},
 };
 
-static const char *const words[SANDBOX_VERB_COUNT] = {
-	"paused", "resumed", "suspended", "woken", "stopped", "started", "deleted", "given commands"};
+static const char *const words[SANDBOX_VERB_COUNT] = {"paused", "resumed", "suspended", "woken", "stopped",
+	"started", "deleted", "given commands", "copied"};
 
 static void expect_refusal(
 	enum sandbox_state state, enum sandbox_verb verb, const struct error *error, enum error_kind kind)
@@ -82,10 +83,11 @@ static void test_transitions(void **state)
 {
 	static const char *const allowed[SANDBOX_STATE_COUNT] = {
 		[SANDBOX_CREATING] = "ready deleting gone failed",
-		[SANDBOX_READY] = "pausing suspending stopping deleting failed",
+		[SANDBOX_READY] = "pausing copying suspending stopping deleting failed",
 		[SANDBOX_PAUSING] = "paused ready stopping deleting failed",
-		[SANDBOX_PAUSED] = "resuming suspending stopping deleting failed",
+		[SANDBOX_PAUSED] = "resuming copying suspending stopping deleting failed",
 		[SANDBOX_RESUMING] = "ready paused stopping deleting failed",
+		[SANDBOX_COPYING] = "ready paused stopping deleting failed",
 		[SANDBOX_SUSPENDING] = "suspended ready paused stopping deleting failed",
 		[SANDBOX_SUSPENDED] = "waking stopping deleting",
 		[SANDBOX_WAKING] = "ready suspended stopping deleting failed",

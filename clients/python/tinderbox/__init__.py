@@ -11,7 +11,7 @@ answers are in tinderbox.answers.
             print(output.stream, output.data)
 """
 
-from .client import Client, Command, Sandbox, new_key, path_of
+from .client import Client, Command, Fork, Sandbox, new_key, path_of
 from .errors import (
     ApiError,
     AttachFailed,
@@ -50,6 +50,7 @@ __all__ = [
     "Error",
     "Events",
     "Exhausted",
+    "Fork",
     "GuestLost",
     "Incomplete",
     "Internal",

@@ -14,6 +14,7 @@ SandboxState = Literal[
     "pausing",
     "paused",
     "resuming",
+    "copying",
     "suspending",
     "suspended",
     "waking",
@@ -63,6 +64,20 @@ class CommandOptions(CommonOptions, total=False):
 class SandboxOptions(TypedDict, total=False):
     name: str
     template: str
+    metadata: dict[str, str]
+    env: dict[str, str]
+    ttl_ms: int
+    idle: Idle
+    memory_max: int
+    cpu_max: int
+    pids_max: int
+
+
+class ForkOptions(TypedDict, total=False):
+    """What is not named is as of the sandbox that is forked."""
+
+    count: int
+    name: str
     metadata: dict[str, str]
     env: dict[str, str]
     ttl_ms: int
@@ -184,6 +199,18 @@ class SandboxInfo(TypedDict):
     vm: str | None
     warm: bool
     receipt: Receipt | None
+
+
+class ForkChild(TypedDict):
+    """One of the two."""
+
+    sandbox: NotRequired[SandboxInfo]
+    error: NotRequired[ErrorInfo]
+
+
+class ForkAnswer(TypedDict):
+    pause_us: int
+    children: list[ForkChild]
 
 
 class StreamInfo(TypedDict):

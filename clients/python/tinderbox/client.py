@@ -6,6 +6,7 @@ from __future__ import annotations
 import base64
 import os
 import uuid
+from dataclasses import dataclass
 from typing import Any, Literal, Mapping, Sequence, Unpack, cast
 from urllib.parse import quote
 
@@ -15,6 +16,8 @@ from .answers import (
     Changes,
     CommandInfo,
     CommandOptions,
+    ForkAnswer,
+    ForkOptions,
     Operation,
     OutputPart,
     Receipt,
@@ -24,7 +27,7 @@ from .answers import (
     TemplateInfo,
     TemplateOptions,
 )
-from .errors import Denied, NotFound
+from .errors import ApiError, Denied, NotFound
 from .frames import STDIN_WINDOW
 from .result import Result, decode
 from .stream import Events, Stream
@@ -232,6 +235,16 @@ class Sandbox:
         """Ready again, whether it was paused, suspended or stopped."""
         return cast(SandboxInfo, self._transport.call("POST", f"{self._path}/wake"))
 
+    def fork(self, *, key: str | None = None, **options: Unpack[ForkOptions]) -> Fork:
+        """Others that go on from where it is: `count` of them. Each comes about or not on its own."""
+        answer: ForkAnswer = self._transport.call("POST", f"{self._path}/fork", dict(options), key=key)
+        children = answer["children"]
+        return Fork(
+            answer["pause_us"],
+            [Sandbox(self._transport, child["sandbox"]["id"]) for child in children if "sandbox" in child],
+            [ApiError.of(child["error"]) for child in children if "error" in child],
+        )
+
     def stop(self, *, discard_files: bool = False) -> SandboxInfo:
         """Switches it off. Without a disk its files are lost: so Conflict, unless that is agreed to."""
         body = {"discard_files": discard_files}
@@ -308,6 +321,15 @@ class Sandbox:
 
     def events(self) -> Events:
         return Events(self._transport.upgrade("GET", "/v1/events", query={"sandbox": self.id}))
+
+
+@dataclass
+class Fork:
+    """What came of a fork, and how long the sandbox that was forked stood for it."""
+
+    pause_us: int
+    children: list[Sandbox]
+    errors: list[ApiError]
 
 
 class Command:

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* POST /v1/sandboxes/ID/fork: sandboxes that go on from where another one is. */
+#include "host-ctl/api/api_commands.h"
+#include "host-ctl/http/http_body.h"
+#include "host-ctl/sandbox/sandbox_fork.h"
+
+static void done(void *context, json_t *answer, const struct error *error)
+{
+	struct http_request *request = context;
+
+	if (error)
+		http_reply_error(request, error);
+	else
+		http_reply_json(request, 201, answer);
+}
+
+static void fork_left(void *context)
+{
+	sandbox_fork_leave(context);
+}
+
+/* Without a body it is one child. 0, or -1 with *error set; order->fields is the caller's then. */
+static int parse_fork(
+	const struct http_request *request, struct sandbox_fork_order *order, struct error *error)
+{
+	order->count = 1;
+	order->uid = request->peer->uid;
+	order->fields =
+		request->body_length ? http_body_parse(request, sandbox_fork_fields, error) : json_object();
+	if (!order->fields)
+		return -1;
+	return json_object_get(order->fields, "count")
+		       ? http_body_number(order->fields, "count", 1, FORK_CHILDREN_MAX, &order->count, error)
+		       : 0;
+}
+
+void api_sandbox_fork(struct api *api, struct http_request *request)
+{
+	struct sandbox_fork_order order = {.fields = NULL};
+	struct sandbox_fork *fork = NULL;
+	struct error error;
+	struct sandbox *sandbox =
+		parse_fork(request, &order, &error) ? NULL : api_find_sandbox(api, request, &error);
+
+	if (sandbox)
+		fork = sandbox_fork_begin(sandbox, &order, done, request, &error);
+	json_decref(order.fields);
+	if (!fork) {
+		http_reply_error(request, &error);
+		return;
+	}
+	request->left = fork_left;
+	request->left_context = fork;
+}
