@@ -19,9 +19,10 @@ MUSL_CC  ?= musl-gcc
 WARN     := -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla
 BASE_CFLAGS := -std=c11 -D_GNU_SOURCE -I. $(WARN) -MMD -MP
 # Kernel headers for musl: after musl's own, so that libc headers stay musl's.
-MUSL_CFLAGS := $(BASE_CFLAGS) -Os -fno-pie -ffunction-sections -fdata-sections -fno-asynchronous-unwind-tables \
+MUSL_CFLAGS := $(BASE_CFLAGS) -Oz -fno-pie -ffunction-sections -fdata-sections -fno-asynchronous-unwind-tables \
 	-fstack-protector-strong -idirafter /usr/include -idirafter /usr/include/x86_64-linux-gnu
-MUSL_LDFLAGS := -static -no-pie -Wl,--gc-sections -Wl,--build-id=none -Wl,-z,noexecstack -Wl,-z,norelro
+STATIC_LD := common/static.ld
+MUSL_LDFLAGS := -static -no-pie -Wl,--gc-sections -Wl,--build-id=none -Wl,-z,noexecstack -Wl,-z,norelro -Wl,-T,$(STATIC_LD)
 HOST_CFLAGS := $(BASE_CFLAGS) -O2 -g -fstack-protector-strong -D_FORTIFY_SOURCE=2
 SAN_CFLAGS  := $(BASE_CFLAGS) -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all
 SAN_LDFLAGS := -fsanitize=address,undefined

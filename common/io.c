@@ -190,7 +190,8 @@ int io_open_arg(const char *argument, int flags, mode_t mode)
 	int fd;
 
 	if (strncmp(argument, "fd:", 3) != 0) {
-		fd = open(argument, flags | O_CLOEXEC, mode);
+		/* Not open(): musl's has a second call, for kernels that do not know O_CLOEXEC. */
+		fd = openat(AT_FDCWD, argument, flags | O_CLOEXEC, mode);
 		return fd < 0 ? -errno : fd;
 	}
 	if (parse_u64(argument + 3, 0, INT_MAX, &number) != 0)

@@ -145,14 +145,18 @@ int loop_set_timer(struct loop_source *timer, uint64_t nanoseconds)
 	return timerfd_settime(timer->fd, 0, &when, NULL) < 0 ? -errno : 0;
 }
 
-struct loop_source *loop_add_signal(struct loop *loop, int signal, loop_signal_fn fn, void *context)
+struct loop_source *loop_add_signals(
+	struct loop *loop, const int *signals, unsigned count, loop_signal_fn fn, void *context)
 {
 	struct loop_source *source;
 	sigset_t set;
 	int fd;
 
 	sigemptyset(&set);
-	if (sigaddset(&set, signal) < 0 || sigprocmask(SIG_BLOCK, &set, NULL) < 0)
+	for (unsigned i = 0; i < count; i++)
+		if (sigaddset(&set, signals[i]) < 0)
+			return NULL;
+	if (sigprocmask(SIG_BLOCK, &set, NULL) < 0)
 		return NULL;
 	fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 	if (fd < 0)
@@ -163,6 +167,11 @@ struct loop_source *loop_add_signal(struct loop *loop, int signal, loop_signal_f
 		source->context = context;
 	}
 	return source;
+}
+
+struct loop_source *loop_add_signal(struct loop *loop, int signal, loop_signal_fn fn, void *context)
+{
+	return loop_add_signals(loop, &signal, 1, fn, context);
 }
 
 void loop_remove(struct loop_source *source)

@@ -37,7 +37,9 @@ struct loop_source *loop_add_timer(struct loop *loop, loop_timer_fn fn, void *co
 /* Fires once after that many nanoseconds; 0 disarms. 0 or -errno. */
 int loop_set_timer(struct loop_source *timer, uint64_t nanoseconds);
 
-/* Blocks the signal in this thread and reads it by signalfd. */
+/* Blocks the signals in this thread and reads them by one signalfd. */
+struct loop_source *loop_add_signals(
+	struct loop *loop, const int *signals, unsigned count, loop_signal_fn fn, void *context);
 struct loop_source *loop_add_signal(struct loop *loop, int signal, loop_signal_fn fn, void *context);
 
 /* Takes NULL. */

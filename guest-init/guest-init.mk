@@ -6,10 +6,10 @@ GUEST_INIT := $(BUILD)/guest-init/guest-init
 GUEST_INIT_OBJS := $(patsubst %.c,$(BUILD)/musl/%.o,$(GUEST_INIT_SRCS) $(COMMON_SRCS))
 ALL += $(GUEST_INIT)
 
-$(GUEST_INIT): $(GUEST_INIT_OBJS)
+$(GUEST_INIT): $(GUEST_INIT_OBJS) $(STATIC_LD)
 	@mkdir -p $(@D)
 	@echo "  LD $@"
-	@$(MUSL_CC) $(MUSL_LDFLAGS) -s -o $@ $^
+	@$(MUSL_CC) $(MUSL_LDFLAGS) -s -o $@ $(filter-out $(STATIC_LD),$^)
 
 .PHONY: guest-init
 guest-init: $(GUEST_INIT)

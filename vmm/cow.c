@@ -326,18 +326,12 @@ static int check_access(int fd, bool writable)
 
 static int find_lower(int lower, struct cow_shape *shape)
 {
-	struct stat status;
+	uint64_t size = 0;
 	int r = check_access(lower, false);
-	off_t end;
 
-	if (r < 0)
-		return r;
-	if (fstat(lower, &status) < 0)
-		return -errno;
-	if (!S_ISREG(status.st_mode) && !S_ISBLK(status.st_mode))
-		return -ENOTBLK;
-	end = lseek(lower, 0, SEEK_END);
-	return end < 0 ? -errno : cow_find_shape((uint64_t)end, shape);
+	if (r == 0)
+		r = blk_file_size(lower, &size);
+	return r < 0 ? r : cow_find_shape(size, shape);
 }
 
 static int make_books(struct cow *cow)

@@ -12,6 +12,9 @@
 #include <string.h>
 #include <sys/stat.h>
 
+/* The program headers come right behind the file's: one read brings both. */
+enum { HEAD_BYTES = sizeof(Elf64_Ehdr) + ELF_SEGMENTS_MAX * sizeof(Elf64_Phdr) };
+
 /* Where a bzImage says what it is: Documentation/x86/boot.rst, "The Real-Mode Kernel Header". */
 enum { BZIMAGE_FLAG = 0x1fe, BZIMAGE_MAGIC = 0x202, BZIMAGE_HEAD = 0x206 };
 
@@ -32,6 +35,8 @@ struct kernel {
 	unsigned header_count;
 	unsigned count;
 	struct segment segments[ELF_SEGMENTS_MAX];
+	uint64_t head_length;
+	uint8_t head[HEAD_BYTES]; /* what the file begins with */
 };
 
 /* Reads exactly that; the caller has checked it against the size of the file. */
@@ -100,14 +105,14 @@ static int check_kind(const Elf64_Ehdr *header, char *why)
 static int read_header(struct kernel *kernel, char *why)
 {
 	Elf64_Ehdr header;
-	uint64_t length, end = 0;
+	uint64_t length = kernel->file_size, end = 0;
 	int r;
 
-	memset(&header, 0, sizeof(header));
-	length = kernel->file_size < sizeof(header) ? kernel->file_size : sizeof(header);
-	r = read_exactly(kernel, 0, &header, length, why);
+	kernel->head_length = length < sizeof(kernel->head) ? length : sizeof(kernel->head);
+	r = read_exactly(kernel, 0, kernel->head, kernel->head_length, why);
 	if (r < 0)
 		return r;
+	memcpy(&header, kernel->head, sizeof(header)); /* zeros, where the file is shorter */
 	if (length < SELFMAG || memcmp(header.e_ident, ELFMAG, SELFMAG) != 0)
 		return reason_set(why, ELF_WHY_MAX, -ENOEXEC,
 			is_bzimage(kernel) ? "is a compressed bzImage; give the uncompressed vmlinux"
@@ -192,9 +197,13 @@ static int check_overlap(
 static int read_segments(struct kernel *kernel, const struct guest_memory *memory, char *why)
 {
 	Elf64_Phdr headers[ELF_SEGMENTS_MAX];
-	int r = read_exactly(
-		kernel, kernel->headers, headers, kernel->header_count * sizeof(headers[0]), why);
+	uint64_t length = kernel->header_count * sizeof(headers[0]);
+	int r = 0;
 
+	if (kernel->headers + length <= kernel->head_length)
+		memcpy(headers, kernel->head + kernel->headers, length);
+	else
+		r = read_exactly(kernel, kernel->headers, headers, length, why);
 	if (r < 0)
 		return r;
 	for (unsigned i = 0; i < kernel->header_count; i++) {

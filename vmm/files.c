@@ -5,6 +5,8 @@
 #include "vmm/cow.h"
 #include "vmm/reason.h"
 #include "vmm/tap.h"
+#include "vmm/virtio/blk.h"
+#include "vmm/virtio/blk_disk.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -68,6 +70,8 @@ static int check_access(const struct purpose *purpose, const char *file, int fd,
 
 	if (have < 0)
 		return explain_open(purpose, file, -errno, error);
+	if (have & O_PATH)
+		return explain_open(purpose, file, -EBADF, error);
 	have &= O_ACCMODE;
 	if (have == O_RDWR || have == want)
 		return 0;
@@ -81,25 +85,22 @@ static int open_file(const struct purpose *purpose, const char *file, int *fd, c
 	if (r < 0)
 		return explain_open(purpose, file, r, error);
 	*fd = r;
-	return check_access(purpose, file, r, error);
+	return config_file_number(file) < 0 ? 0 : check_access(purpose, file, r, error);
 }
 
 /* What blk_create would refuse with a number only. */
 static int check_disk(const char *file, int fd, char *error)
 {
-	struct stat status;
-	off_t size;
+	uint64_t size;
+	int r = blk_file_size(fd, &size);
 
-	if (fstat(fd, &status) < 0)
-		return explain_open(&shared_disk_purpose, file, -errno, error);
-	if (!S_ISREG(status.st_mode) && !S_ISBLK(status.st_mode))
-		return reason_set(error, FILES_ERROR_MAX, -ENOTBLK,
+	if (r == -ENOTBLK)
+		return reason_set(error, FILES_ERROR_MAX, r,
 			"--disk " CONFIG_SHOWN
 			" is neither a regular file nor a block device; give a raw disk image",
 			file);
-	size = lseek(fd, 0, SEEK_END);
-	if (size < 0)
-		return explain_open(&shared_disk_purpose, file, -errno, error);
+	if (r < 0)
+		return explain_open(&shared_disk_purpose, file, r, error);
 	if (size == 0)
 		return reason_set(error, FILES_ERROR_MAX, -EINVAL,
 			"--disk " CONFIG_SHOWN " is empty; give it at least one sector of %d bytes", file,
@@ -107,8 +108,8 @@ static int check_disk(const char *file, int fd, char *error)
 	if (size % BLK_SECTOR != 0)
 		return reason_set(error, FILES_ERROR_MAX, -EINVAL,
 			"--disk " CONFIG_SHOWN
-			" has %lld bytes, not a multiple of %d; pad it to whole sectors",
-			file, (long long)size, BLK_SECTOR);
+			" has %llu bytes, not a multiple of %d; pad it to whole sectors",
+			file, (unsigned long long)size, BLK_SECTOR);
 	return 0;
 }
 
@@ -371,8 +372,12 @@ static unsigned list_given(const struct config *config, const struct files *file
 static int check_distinct(const struct config *config, const struct files *files, char *error)
 {
 	struct given given[GIVEN_MAX];
-	unsigned count = list_given(config, files, given);
+	unsigned count = list_given(config, files, given), writers = 0;
 
+	for (unsigned i = 0; i < count; i++)
+		writers += given[i].writes;
+	if (writers == 0)
+		return 0;
 	for (unsigned i = 0; i < count; i++) {
 		if (fstat(given[i].fd, &given[i].status) < 0)
 			return reason_set(error, FILES_ERROR_MAX, -errno,

@@ -14,17 +14,17 @@
 enum { API_VERSION = 12, STATS_MAX = 512 /* counters of one file */, STAT_NAME_MAX = 64 };
 
 /* What the machine cannot do without. */
-static const struct {
+static const struct needed {
 	int number;
+	bool silent; /* nothing else that comes before the guest would tell that it is missing */
 	const char *name, *what;
 } needed[] = {
-	{KVM_CAP_USER_MEMORY, "KVM_CAP_USER_MEMORY", "guest memory from user space"},
-	{KVM_CAP_SPLIT_IRQCHIP, "KVM_CAP_SPLIT_IRQCHIP", "local APICs without an i8259"},
-	{KVM_CAP_IRQ_ROUTING, "KVM_CAP_IRQ_ROUTING", "interrupt routes"},
-	{KVM_CAP_IRQFD, "KVM_CAP_IRQFD", "interrupts by eventfd"},
-	{KVM_CAP_IOEVENTFD, "KVM_CAP_IOEVENTFD", "notifications by eventfd"},
-	{KVM_CAP_IMMEDIATE_EXIT, "KVM_CAP_IMMEDIATE_EXIT", "vCPUs that can be stopped"},
-	{KVM_CAP_EXT_CPUID, "KVM_CAP_EXT_CPUID", "the guest's CPUID"},
+	{KVM_CAP_USER_MEMORY, false, "KVM_CAP_USER_MEMORY", "guest memory from user space"},
+	{KVM_CAP_SPLIT_IRQCHIP, false, "KVM_CAP_SPLIT_IRQCHIP", "local APICs without an i8259"},
+	{KVM_CAP_SIGNAL_MSI, true, "KVM_CAP_SIGNAL_MSI", "interrupts by message"},
+	{KVM_CAP_IOEVENTFD, false, "KVM_CAP_IOEVENTFD", "notifications by eventfd"},
+	{KVM_CAP_IMMEDIATE_EXIT, true, "KVM_CAP_IMMEDIATE_EXIT", "vCPUs that can be stopped"},
+	{KVM_CAP_EXT_CPUID, false, "KVM_CAP_EXT_CPUID", "the guest's CPUID"},
 };
 
 int kvm_call_value(int fd, unsigned long request, unsigned long value)
@@ -63,10 +63,10 @@ static const char *open_advice(const char *path, int error)
 	}
 }
 
-static int check_capabilities(const struct kvm *kvm, const char *path, char *error)
+static int check_capabilities(const struct kvm *kvm, const char *path, bool silent, char *error)
 {
 	for (size_t i = 0; i < sizeof(needed) / sizeof(needed[0]); i++) {
-		if (kvm_has_capability(kvm, needed[i].number))
+		if (needed[i].silent != silent || kvm_has_capability(kvm, needed[i].number))
 			continue;
 		snprintf(error, KVM_ERROR_MAX,
 			"--kvm: %s lacks %s (%s): a host kernel of 4.11 or newer with "
@@ -75,6 +75,11 @@ static int check_capabilities(const struct kvm *kvm, const char *path, char *err
 		return -EOPNOTSUPP;
 	}
 	return 0;
+}
+
+int kvm_explain(const struct kvm *kvm, const char *path, char *error)
+{
+	return check_capabilities(kvm, path, false, error);
 }
 
 static int check_version(const struct kvm *kvm, const char *path, char *error)
@@ -108,7 +113,7 @@ int kvm_open(const char *path, struct kvm *kvm, char *error)
 	kvm->fd = r;
 	r = check_version(kvm, path, error);
 	if (r == 0)
-		r = check_capabilities(kvm, path, error);
+		r = check_capabilities(kvm, path, true, error);
 	if (r < 0)
 		goto fail;
 	r = kvm_call_value(kvm->fd, KVM_GET_VCPU_MMAP_SIZE, 0);
@@ -150,11 +155,9 @@ int kvm_set_memory(int vm, uint32_t slot, uint64_t address, uint64_t size, void 
 	return kvm_call(vm, KVM_SET_USER_MEMORY_REGION, &region);
 }
 
-int kvm_set_reserved_pages(int vm, uint64_t identity_map, uint64_t tss)
+int kvm_set_tss(int vm, uint64_t address)
 {
-	int r = kvm_call(vm, KVM_SET_IDENTITY_MAP_ADDR, &identity_map);
-
-	return r < 0 ? r : kvm_call_value(vm, KVM_SET_TSS_ADDR, tss);
+	return kvm_call_value(vm, KVM_SET_TSS_ADDR, address);
 }
 
 int kvm_split_irqchip(int vm, unsigned pins)
@@ -213,32 +216,16 @@ int kvm_add_ioeventfd(int vm, uint64_t address, uint32_t match, int eventfd)
 	return kvm_call(vm, KVM_IOEVENTFD, &request);
 }
 
-int kvm_add_irqfd(int vm, uint32_t gsi, int eventfd)
+int kvm_signal_msi(int vm, uint64_t address, uint32_t data)
 {
-	struct kvm_irqfd request = {.fd = (uint32_t)eventfd, .gsi = gsi};
+	struct kvm_msi request = {
+		.address_lo = (uint32_t)address,
+		.address_hi = (uint32_t)(address >> 32),
+		.data = data,
+	};
+	int r = kvm_call(vm, KVM_SIGNAL_MSI, &request);
 
-	return kvm_call(vm, KVM_IRQFD, &request);
-}
-
-int kvm_set_routes(int vm, const struct kvm_route *routes, unsigned count)
-{
-	union {
-		struct kvm_irq_routing table;
-		char room[sizeof(struct kvm_irq_routing) +
-			  KVM_ROUTES_MAX * sizeof(struct kvm_irq_routing_entry)];
-	} request = {.table = {.nr = count}};
-
-	if (count > KVM_ROUTES_MAX)
-		return -E2BIG;
-	for (unsigned i = 0; i < count; i++)
-		request.table.entries[i] = (struct kvm_irq_routing_entry){
-			.gsi = routes[i].gsi,
-			.type = KVM_IRQ_ROUTING_MSI,
-			.u.msi.address_lo = (uint32_t)routes[i].address,
-			.u.msi.address_hi = (uint32_t)(routes[i].address >> 32),
-			.u.msi.data = routes[i].data,
-		};
-	return kvm_call(vm, KVM_SET_GSI_ROUTING, &request.table);
+	return r < 0 ? r : 0;
 }
 
 int kvm_open_stats(int vm_or_vcpu)

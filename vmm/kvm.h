@@ -25,7 +25,8 @@ struct kvm {
 };
 
 /*
- * Opens path (KVM_DEVICE or "fd:N") and checks API version and the capabilities that this machine needs.
+ * Opens path (KVM_DEVICE or "fd:N") and checks the API version, and of the capabilities that this machine
+ * needs those whose absence nothing would tell before the guest runs: the others are asked for by using them.
  * 0, or -errno with a sentence in error (KVM_ERROR_MAX bytes) that names thing, cause and mend:
  *   -ENOENT, -EACCES, -ENODEV ...  it cannot be opened
  *   -ENOTTY  it is not KVM
@@ -33,6 +34,9 @@ struct kvm {
  *   -EOPNOTSUPP  a capability is missing
  */
 int kvm_open(const char *path, struct kvm *kvm, char *error);
+/* After a step that KVM has refused: -EOPNOTSUPP with a sentence in error, as above, if one of the others is
+ * missing; or 0. */
+int kvm_explain(const struct kvm *kvm, const char *path, char *error);
 /* Takes one that kvm_open refused. */
 void kvm_close(struct kvm *kvm);
 
@@ -47,8 +51,9 @@ bool kvm_has_capability(const struct kvm *kvm, int capability);
 int kvm_create_vm(const struct kvm *kvm);
 /* Takes memory at host as guest memory; it must stay mapped until the VM is gone. */
 int kvm_set_memory(int vm, uint32_t slot, uint64_t address, uint64_t size, void *host);
-/* The pages that Intel needs for real mode: one at identity_map, three at tss. Before the first vCPU. */
-int kvm_set_reserved_pages(int vm, uint64_t identity_map, uint64_t tss);
+/* The three pages that Intel needs for real mode. The one of its identity map stays where KVM has it from the
+ * start: LAYOUT_IDENTITY_MAP_BASE (Linux' Documentation/virt/kvm/api.rst, 4.40). Before the first vCPU. */
+int kvm_set_tss(int vm, uint64_t address);
 /* Local APICs in the kernel, the rest in user space. pins: of the IOAPIC there. Before the first vCPU. */
 int kvm_split_irqchip(int vm, unsigned pins);
 
@@ -64,17 +69,9 @@ int kvm_run_vcpu(int vcpu);
 
 /* A 4-byte write of `match` to address signals the eventfd and does not exit. */
 int kvm_add_ioeventfd(int vm, uint64_t address, uint32_t match, int eventfd);
-/* A write to the eventfd raises the GSI. */
-int kvm_add_irqfd(int vm, uint32_t gsi, int eventfd);
-
-struct kvm_route {
-	uint32_t gsi;
-	uint64_t address; /* MSI message */
-	uint32_t data;
-};
-enum { KVM_ROUTES_MAX = 32 };
-/* Replaces all routes. -E2BIG over KVM_ROUTES_MAX. Waits until no interrupt uses the old ones. */
-int kvm_set_routes(int vm, const struct kvm_route *routes, unsigned count);
+/* Sends an interrupt message to the local APICs. 0, also where one has not taken it; -EPERM: it is for none
+ * that there is; -errno. */
+int kvm_signal_msi(int vm, uint64_t address, uint32_t data);
 
 /* Reads one of KVM's own counters of a VM or vCPU by name (KVM_GET_STATS_FD, then binary stats). 0, -ENOENT
  * (no such counter), or -errno. */

@@ -48,7 +48,8 @@ enum { LAYOUT_POWEROFF_OFFSET = 0, LAYOUT_POWEROFF_VALUE = 0x0ff };
 #define LAYOUT_LAPIC_BASE 0xfee00000ull
 #define LAYOUT_LAPIC_SIZE 0x1000ull
 
-/* One page and three pages that real mode on Intel needs (KVM_SET_IDENTITY_MAP_ADDR, KVM_SET_TSS_ADDR). */
+/* One page and three pages that real mode on Intel needs: where KVM has the first when nobody says otherwise
+ * (KVM_SET_IDENTITY_MAP_ADDR), and the three for KVM_SET_TSS_ADDR. */
 #define LAYOUT_IDENTITY_MAP_BASE 0xfffbc000ull
 #define LAYOUT_TSS_BASE 0xfffbd000ull
 

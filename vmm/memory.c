@@ -14,31 +14,23 @@ _Static_assert(GUEST_HOLE_START % MEMORY_ALIGNMENT == 0 && GUEST_HOLE_END % MEMO
 _Static_assert(
 	GUEST_HOLE_END > MEMORY_ALIGNMENT, "a size that leaves room for the hole leaves it for alignment");
 
-/* Maps size bytes aligned to MEMORY_ALIGNMENT, or MAP_FAILED. */
-static void *map_aligned(uint64_t size)
-{
-	/* NORESERVE: what the guest never touches costs nothing, and many guests may share one host. */
-	uint8_t *host = mmap(NULL, size + MEMORY_ALIGNMENT, PROT_READ | PROT_WRITE,
-		MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	uint64_t before;
-
-	if (host == MAP_FAILED)
-		return MAP_FAILED;
-	before = -(uintptr_t)host % MEMORY_ALIGNMENT;
-	if (before > 0)
-		munmap(host, before);
-	munmap(host + before + size, MEMORY_ALIGNMENT - before);
-	return host + before;
-}
-
+/* What is left of the mapping before and behind the aligned bytes stays without access: nothing else can come
+ * to lie right beside guest memory. */
 static int add_region(struct guest_memory *memory, gpa_t base, uint64_t size)
 {
-	void *host = map_aligned(size);
+	struct guest_region *region = &memory->regions[memory->count];
+	/* NORESERVE: what the guest never touches costs nothing, and many guests may share one host. */
+	uint8_t *mapping = mmap(
+		NULL, size + MEMORY_ALIGNMENT, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
-	if (host == MAP_FAILED)
+	if (mapping == MAP_FAILED)
 		return -ENOMEM;
-	memory->regions[memory->count++] = (struct guest_region){.base = base, .size = size, .host = host};
-	return 0;
+	*region = (struct guest_region){.base = base,
+		.size = size,
+		.host = mapping + -(uintptr_t)mapping % MEMORY_ALIGNMENT,
+		.mapping = mapping};
+	memory->count++;
+	return mprotect(region->host, size, PROT_READ | PROT_WRITE) < 0 ? -ENOMEM : 0;
 }
 
 int guest_memory_init(struct guest_memory *memory, uint64_t size)
@@ -59,8 +51,14 @@ int guest_memory_init(struct guest_memory *memory, uint64_t size)
 
 void guest_memory_finish(struct guest_memory *memory)
 {
-	for (unsigned i = 0; i < memory->count; i++)
-		munmap(memory->regions[i].host, memory->regions[i].size);
+	for (unsigned i = 0; i < memory->count; i++) {
+		const struct guest_region *region = &memory->regions[i];
+
+		if (region->mapping)
+			munmap(region->mapping, region->size + MEMORY_ALIGNMENT);
+		else
+			munmap(region->host, region->size);
+	}
 	free(memory->replaced);
 	*memory = (struct guest_memory){0};
 }

@@ -27,6 +27,7 @@ struct guest_region {
 	gpa_t base;
 	uint64_t size; /* bytes */
 	uint8_t *host;
+	void *mapping; /* what host lies in, of guest_memory_init; NULL: it is a mapping of its own */
 };
 
 struct guest_memory {

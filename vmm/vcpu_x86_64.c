@@ -79,14 +79,11 @@ void vcpu_features_adapt(
 
 int vcpu_set_features(struct vcpu *vcpu, const struct vcpu_features *features, unsigned cpus)
 {
-	struct vcpu_features *own = malloc(sizeof(*own));
+	struct vcpu_features own;
 	int r;
 
-	if (!own)
-		return -ENOMEM;
-	vcpu_features_adapt(features, vcpu->id, cpus, &own->cpuid);
-	r = kvm_call(vcpu->fd, KVM_SET_CPUID2, &own->cpuid);
-	free(own);
+	vcpu_features_adapt(features, vcpu->id, cpus, &own.cpuid);
+	r = kvm_call(vcpu->fd, KVM_SET_CPUID2, &own.cpuid);
 	return r < 0 ? r : set_msrs(vcpu);
 }
 

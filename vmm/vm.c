@@ -80,7 +80,8 @@ static int open_kvm(struct vm *vm)
 
 static int check_cpus(struct vm *vm)
 {
-	unsigned most = kvm_vcpus_max(&vm->kvm);
+	/* There is no KVM that has none. */
+	unsigned most = vm->config->cpus > 1 ? kvm_vcpus_max(&vm->kvm) : 1;
 
 	if (vm->config->cpus <= most)
 		return 0;
@@ -119,7 +120,7 @@ static int add_memory(struct vm *vm)
 		r = kvm_set_memory(vm->fd, i, region->base, region->size, region->host);
 	}
 	if (r == 0)
-		r = kvm_set_reserved_pages(vm->fd, LAYOUT_IDENTITY_MAP_BASE, LAYOUT_TSS_BASE);
+		r = kvm_set_tss(vm->fd, LAYOUT_TSS_BASE);
 	return r < 0 ? fail_step("KVM refused the guest's memory", r) : 0;
 }
 
@@ -186,10 +187,10 @@ static void end_by_irq(void *context, const char *reason)
 static int add_interrupts(struct vm *vm)
 {
 	unsigned pins = config_count_pins(vm->config);
-	int r = irq_init(&vm->irq, pins, end_by_irq, vm);
+	int r;
 
-	if (r == 0)
-		r = ioapic_init(&vm->ioapic, pins, &irq_ioapic_ops, &vm->irq);
+	irq_init(&vm->irq, end_by_irq, vm);
+	r = ioapic_init(&vm->ioapic, pins, &irq_ioapic_ops, &vm->irq);
 	if (r == 0)
 		r = bus_add(&vm->mmio, LAYOUT_IOAPIC_BASE, LAYOUT_IOAPIC_SIZE, &ioapic_bus_ops, &vm->ioapic,
 			"ioapic");
@@ -285,15 +286,18 @@ static int attach_events(struct vm *vm)
 
 	for (unsigned i = 0; r == 0 && i < vm->device_count; i++)
 		r = attach_notifications(vm, &vm->devices[i]);
-	if (r == 0)
-		r = irq_attach(&vm->irq, vm->fd);
 	return r < 0 ? fail_step("KVM refused an eventfd", r) : 0;
 }
 
 static int restore_cpus(struct vm *vm)
 {
+	int r;
+
 	vm->asleep = vm->snapshot != NULL;
-	return vm->snapshot ? vm_restore_cpus(vm) : 0;
+	r = vm->snapshot ? vm_restore_cpus(vm) : 0;
+	if (r == 0)
+		irq_attach(&vm->irq, vm->fd);
+	return r;
 }
 
 static int open_control_for(struct vm *vm, const struct control_ops *ops)
@@ -342,7 +346,7 @@ static int open_stats(struct vm *vm)
 /*
  * What is wrong with files is said before KVM is asked. In KVM: memory slots right after the VM, while
  * nothing of it is in use (later each waits for an RCU grace period), then the interrupt controller, then
- * vCPUs; what stands on KVM's buses and routes comes last. A guest out of a snapshot is put in place of one
+ * vCPUs; what stands on KVM's buses comes last. A guest out of a snapshot is put in place of one
  * that boots; its vCPUs come after all that they could notice.
  */
 static const struct {
@@ -400,6 +404,15 @@ static void init(struct vm *vm, const struct config *config)
 	serial_init(&vm->serial, -1, -1);
 }
 
+/* What KVM lacks is asked for only when something has failed. */
+static void explain_kvm(const struct vm *vm)
+{
+	char error[KVM_ERROR_MAX];
+
+	if (vm->kvm.fd >= 0 && kvm_explain(&vm->kvm, vm->config->kvm, error) < 0)
+		log_error("%s", error);
+}
+
 int vm_create(const struct config *config, struct files *files, struct vm_snapshot *snapshot, struct vm **out)
 {
 	struct boot_state entry;
@@ -429,6 +442,7 @@ int vm_create(const struct config *config, struct files *files, struct vm_snapsh
 	*out = vm;
 	return 0;
 fail:
+	explain_kvm(vm);
 	vm_answer(vm, r);
 	vm_destroy(vm);
 	*out = NULL;
@@ -468,6 +482,7 @@ int vm_prepare(const struct config *config, const struct control_ops *ops, struc
 		return 0;
 	}
 	vm->standby = NULL;
+	explain_kvm(vm);
 	vm_destroy(vm);
 	return r;
 }
@@ -482,7 +497,6 @@ void vm_destroy(struct vm *vm)
 	control_destroy(vm->control);
 	vcpu_features_destroy(vm->features);
 	serial_finish(&vm->serial);
-	irq_finish(&vm->irq);
 	ioapic_finish(&vm->ioapic);
 	loop_destroy(vm->loop);
 	fd_close(&vm->fd);

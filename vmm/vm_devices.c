@@ -12,6 +12,7 @@
 #include "vmm/virtio/mmio.h"
 #include "vmm/virtio/net.h"
 #include "vmm/virtio/rng.h"
+#include "vmm/virtio/virtio.h"
 #include "vmm/virtio/vsock.h"
 #include "vmm/vm.h"
 #include "vmm/vm_trace.h"
@@ -139,9 +140,14 @@ static int create_vsock(struct vm *vm, unsigned index, struct virtio_device **ou
 		return r;
 	}
 	vm->vsock = *out;
-	if (vm->vsock_unix)
-		vsock_unix_attach(vm->vsock_unix, vm->vsock);
-	return 0;
+	r = vm->vsock_unix ? vsock_unix_attach(vm->vsock_unix, vm->vsock) : 0;
+	if (r < 0) {
+		log_error("--vsock %s: cannot listen there: %s; give another path", vm->config->vsock,
+			strerror(-r));
+		vm->vsock = NULL;
+		virtio_device_destroy(*out);
+	}
+	return r;
 }
 
 static int create_rng(struct vm *vm, unsigned index, struct virtio_device **out)

@@ -315,9 +315,12 @@ static int fail_start(struct vm *vm, int r, const char *format, ...)
 
 static int start(struct vm *vm)
 {
+	int numbers[SIGNALS];
+
 	for (size_t i = 0; i < SIGNALS; i++)
-		if (!loop_add_signal(vm->loop, signals[i].number, handle_signal, vm))
-			return fail_start(vm, -errno, "cannot wait for signals");
+		numbers[i] = signals[i].number;
+	if (!loop_add_signals(vm->loop, numbers, SIGNALS, handle_signal, vm))
+		return fail_start(vm, -errno, "cannot wait for signals");
 	if (!loop_add_fd(vm->loop, vm->wake, EPOLLIN, handle_wake, vm))
 		return fail_start(vm, -errno, "cannot wait for the vCPUs");
 	for (unsigned i = 0; i < vm->vcpu_count; i++) {

@@ -7,9 +7,9 @@ VMM_OBJS := $(patsubst %.c,$(BUILD)/musl/%.o,$(VMM_SRCS) $(COMMON_SRCS))
 # Debian's libfdt.a is built for glibc, but uses nothing of it that musl has not.
 LIBFDT_A := $(shell $(CC) -print-file-name=libfdt.a)
 
-$(BUILD)/vmm/vmm.debug: $(VMM_OBJS)
+$(BUILD)/vmm/vmm.debug: $(VMM_OBJS) $(STATIC_LD)
 	@mkdir -p $(@D)
 	@echo "  LD $@"
-	@$(MUSL_CC) $(MUSL_LDFLAGS) -o $@ $^ $(LIBFDT_A)
+	@$(MUSL_CC) $(MUSL_LDFLAGS) -o $@ $(filter-out $(STATIC_LD),$^) $(LIBFDT_A)
 $(BUILD)/vmm/vmm: $(BUILD)/vmm/vmm.debug
 	@strip -s -R .comment -o $@ $<

@@ -45,12 +45,10 @@ struct vsock_unix {
 
 /* clients */
 
-/* Accepts, unless there are too many clients or nobody to join them to. */
+/* Accepts, unless there are too many clients. */
 static void watch_listener(struct vsock_unix *host)
 {
-	bool ready = host->vsock && host->count < VSOCK_UNIX_CLIENTS_MAX;
-
-	(void)loop_set_events(host->source, ready ? EPOLLIN : 0);
+	(void)loop_set_events(host->source, host->count < VSOCK_UNIX_CLIENTS_MAX ? EPOLLIN : 0);
 }
 
 static void client_unlink(struct client *client)
@@ -226,8 +224,7 @@ int vsock_unix_create(const char *path, struct loop *loop, struct vsock_unix **o
 	if (error < 0)
 		goto fail;
 	host->fd = error;
-	host->source = loop_add_fd(loop, host->fd, 0, on_listener, host);
-	host->retry = host->source ? loop_add_timer(loop, on_retry, host) : NULL;
+	host->retry = loop_add_timer(loop, on_retry, host);
 	if (!host->retry) {
 		error = -errno;
 		goto fail;
@@ -239,10 +236,11 @@ fail:
 	return error;
 }
 
-void vsock_unix_attach(struct vsock_unix *host, struct virtio_device *vsock)
+int vsock_unix_attach(struct vsock_unix *host, struct virtio_device *vsock)
 {
 	host->vsock = vsock;
-	watch_listener(host);
+	host->source = loop_add_fd(host->loop, host->fd, EPOLLIN, on_listener, host);
+	return host->source ? 0 : -errno;
 }
 
 int vsock_unix_accept(struct vsock_unix *host, uint32_t host_port)

@@ -28,7 +28,8 @@ enum {
  * later, by vsock_unix_attach; clients wait until then. loop must outlive it. 0 or -errno.
  */
 int vsock_unix_create(const char *path, struct loop *loop, struct vsock_unix **out);
-void vsock_unix_attach(struct vsock_unix *host, struct virtio_device *vsock);
+/* Once. 0 or -errno of the loop. */
+int vsock_unix_attach(struct vsock_unix *host, struct virtio_device *vsock);
 /* For vsock_config.accept: connects to PATH_<port>. A non-blocking fd that is the caller's, or -errno. */
 int vsock_unix_accept(struct vsock_unix *host, uint32_t host_port);
 /* Takes NULL; unlinks the socket. Before or after the device: clients that wait for the guest are the

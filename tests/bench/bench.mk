@@ -6,7 +6,7 @@ $(BENCH_IMAGE): $(BUILD)/bench/word $(BASE_IMAGE)
 	@{ cat rootfs/base.manifest; echo "host /bin/word 0755 0:0 $(abspath $<)"; } >$(BUILD)/bench/base.manifest
 	@rootfs/build-base $@ $(BUILD)/bench/base.manifest && touch $@
 LINT_SRCS += $(addprefix tests/bench/,hello_time.c word.c load.c spawn_server.c init_count.c compare.c)
-CHECK_NEEDS += $(BUILD)/bench/first_byte $(BUILD)/bench/load $(BENCH_IMAGE)
+CHECK_NEEDS += $(addprefix $(BUILD)/bench/,first_byte load hello_time compare) $(BENCH_IMAGE)
 # These speak to the daemon as host-ctl's own clients do.
 FIRST_BYTE := $(BUILD)/bench/first_byte
 READY_TIME := $(BUILD)/bench/ready_time

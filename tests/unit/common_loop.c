@@ -88,6 +88,39 @@ static void signals_arrive_as_events(void **state)
 	loop_destroy(loop);
 }
 
+struct taken {
+	struct loop *loop;
+	unsigned count, numbers[2];
+};
+
+static void take_both(void *context, const struct signalfd_siginfo *info)
+{
+	struct taken *taken = context;
+
+	assert_true(taken->count < 2);
+	taken->numbers[taken->count++] = info->ssi_signo;
+	if (taken->count == 2)
+		loop_stop(taken->loop, 0);
+}
+
+static void one_source_takes_several_signals(void **state)
+{
+	static const int signals[] = {SIGUSR1, SIGUSR2}, wrong[] = {SIGUSR1, -1};
+	struct taken taken = {.loop = loop_create()};
+
+	(void)state;
+	errno = 0;
+	assert_null(loop_add_signals(taken.loop, wrong, 2, take_both, &taken));
+	assert_int_equal(errno, EINVAL);
+	assert_non_null(loop_add_signals(taken.loop, signals, 2, take_both, &taken));
+	assert_int_equal(raise(SIGUSR2), 0);
+	assert_int_equal(raise(SIGUSR1), 0);
+	assert_int_equal(loop_run(taken.loop), 0);
+	assert_int_equal(taken.numbers[0] + taken.numbers[1], SIGUSR1 + SIGUSR2);
+	assert_int_not_equal(taken.numbers[0], taken.numbers[1]);
+	loop_destroy(taken.loop);
+}
+
 static void a_closed_fd_is_refused(void **state)
 {
 	(void)state;
@@ -129,6 +162,7 @@ int main(void)
 		cmocka_unit_test(a_callback_may_remove_itself_and_the_other),
 		cmocka_unit_test(timers_fire_once_and_can_be_disarmed),
 		cmocka_unit_test(signals_arrive_as_events),
+		cmocka_unit_test(one_source_takes_several_signals),
 		cmocka_unit_test(a_closed_fd_is_refused),
 		cmocka_unit_test(a_source_of_no_events_still_hears_hang_up),
 	};

@@ -297,7 +297,7 @@ static void no_memory_for_a_client_is_borne(void **state)
 
 	(void)state;
 	assert_int_equal(vsock_unix_create(address.sun_path, c->guest.driver.loop, &host), 0);
-	vsock_unix_attach(host, c->guest.device);
+	assert_int_equal(vsock_unix_attach(host, c->guest.device), 0);
 	for (unsigned n = 0;; n++) {
 		int client = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), failed;
 		char byte;

@@ -321,6 +321,21 @@ static void a_closed_descriptor_is_named(void **state)
 	refused(place, -EBADF, "--kernel %s is not open; have the parent process pass it on", "fd:987");
 }
 
+/* One that is only a place in the file system cannot be read. */
+static void a_descriptor_of_a_path_is_not_open(void **state)
+{
+	struct place *place = *state;
+	char name[16];
+
+	make_file(place->other, 4096);
+	snprintf(name, sizeof(name), "fd:%d", open(place->other, O_PATH | O_CLOEXEC));
+	add_disk(place, name, true);
+	assert_int_equal(files_open(&place->config, &place->files, place->error), -EBADF);
+	snprintf(place->wanted, sizeof(place->wanted),
+		"--disk %s is not open; have the parent process pass it on", name);
+	assert_string_equal(place->error, place->wanted);
+}
+
 /* An inherited fd with the wrong access is what a path without permission is. */
 static void a_descriptor_must_allow_the_access(void **state)
 {
@@ -458,6 +473,7 @@ int main(void)
 		place_test(a_missing_file_is_named),
 		place_test(other_causes_are_told),
 		place_test(a_closed_descriptor_is_named),
+		place_test(a_descriptor_of_a_path_is_not_open),
 		place_test(a_descriptor_must_allow_the_access),
 		place_test(a_disk_has_whole_sectors),
 		place_test(an_upper_is_made_and_checked),

@@ -5,6 +5,8 @@
 #include "vmm/memory.h"
 #include <errno.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #define SIZE 0x10000ull
 
@@ -177,6 +179,16 @@ static void the_hole_is_no_memory(void **state)
 	}
 }
 
+static bool can_read(const uint8_t *pointer)
+{
+	int fd = memfd_create("byte", MFD_CLOEXEC);
+	ssize_t n = write(fd, pointer, 1);
+
+	assert_true(n == 1 || errno == EFAULT);
+	close(fd);
+	return n == 1;
+}
+
 static void the_regions_are_apart_and_aligned(void **state)
 {
 	(void)state;
@@ -195,6 +207,15 @@ static void the_regions_are_apart_and_aligned(void **state)
 	assert_int_equal(memory.regions[1].size, 3ull << 30);
 	for (unsigned i = 0; i < memory.count; i++)
 		assert_int_equal((uintptr_t)memory.regions[i].host % (2 << 20), 0);
+	/* Right beside each there is nothing that can be read or written. */
+	for (unsigned i = 0; i < memory.count; i++) {
+		const struct guest_region *region = &memory.regions[i];
+
+		assert_false(can_read(region->host + region->size));
+		assert_true(can_read(region->host + region->size - 1));
+		if (region->host != region->mapping)
+			assert_false(can_read(region->host - 1));
+	}
 	/* Writing the one leaves the other alone. */
 	assert_int_equal(guest_memory_write(&memory, GUEST_HOLE_START - 8, &word, 8), 0);
 	assert_int_equal(guest_memory_read(&memory, GUEST_HOLE_END, &word, 8), 0);

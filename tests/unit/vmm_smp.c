@@ -210,15 +210,12 @@ int __wrap_ioctl(int fd, unsigned long request, void *argument)
 	case KVM_RUN:
 		return run_vcpu(fd);
 	case KVM_SET_USER_MEMORY_REGION:
-	case KVM_SET_IDENTITY_MAP_ADDR:
 	case KVM_SET_TSS_ADDR:
 	case KVM_ENABLE_CAP:
 	case KVM_SET_CPUID2:
 	case KVM_SET_SREGS:
 	case KVM_SET_REGS:
 	case KVM_IOEVENTFD:
-	case KVM_IRQFD:
-	case KVM_SET_GSI_ROUTING:
 		return 0;
 	default:
 		return __real_ioctl(fd, request, argument);

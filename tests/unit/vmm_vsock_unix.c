@@ -46,7 +46,7 @@ static int setup_started(void **state)
 
 	setup(state);
 	f = *state;
-	vsock_unix_attach(f->host, f->guest.device);
+	assert_int_equal(vsock_unix_attach(f->host, f->guest.device), 0);
 	fake_vsock_start(&f->guest, VIRTIO_FEATURES_COMMON);
 	return 0;
 }
@@ -269,7 +269,7 @@ static void clients_wait_until_the_device_is_there(void **state)
 
 	say(f, client, "CONNECT 1024\n");
 	expect_nothing(client);
-	vsock_unix_attach(f->host, f->guest.device);
+	assert_int_equal(vsock_unix_attach(f->host, f->guest.device), 0);
 	fake_driver_run(&f->guest.driver);
 	expect_nothing(client);
 	fake_vsock_start(&f->guest, VIRTIO_FEATURES_COMMON);

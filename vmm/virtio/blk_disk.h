@@ -52,6 +52,8 @@ int blk_raw_create(int fd, bool read_only, struct blk_disk **out);
 
 /* The same file operations for every kind of disk; 0 or -errno. */
 
+/* Bytes. -ENOTBLK: it is neither a regular file nor a block device. */
+int blk_file_size(int fd, uint64_t *size);
 /* Moves all the bytes; -EIO: the file ends before. */
 int blk_file_transfer(int fd, struct virtq_bytes *bytes, uint64_t offset, bool to_file);
 /* By a hole, by unwritten extents or, where the file system has neither, by writing them. */

@@ -82,6 +82,22 @@ int blk_file_discard(int fd, uint64_t offset, uint64_t length)
 	return r == -EOPNOTSUPP ? 0 : r;
 }
 
+int blk_file_size(int fd, uint64_t *size)
+{
+	struct stat status;
+	off_t end;
+
+	if (fstat(fd, &status) < 0)
+		return -errno;
+	if (!S_ISREG(status.st_mode) && !S_ISBLK(status.st_mode))
+		return -ENOTBLK;
+	end = S_ISREG(status.st_mode) ? status.st_size : lseek(fd, 0, SEEK_END);
+	if (end < 0)
+		return -errno;
+	*size = (uint64_t)end;
+	return 0;
+}
+
 /* operations */
 
 static int fd_of(struct blk_disk *disk)
@@ -135,25 +151,18 @@ static const struct blk_disk_ops raw_ops = {
 
 static int check_file(int fd, bool read_only, uint64_t *length)
 {
-	int flags = fcntl(fd, F_GETFL);
-	struct stat status;
-	off_t end;
+	int flags = fcntl(fd, F_GETFL), r;
 
-	if (flags < 0 || fstat(fd, &status) < 0)
+	if (flags < 0)
 		return -errno;
-	if (!S_ISREG(status.st_mode) && !S_ISBLK(status.st_mode))
-		return -ENOTBLK;
+	r = blk_file_size(fd, length);
+	if (r < 0)
+		return r;
 	if ((flags & O_PATH) || (flags & O_ACCMODE) == O_WRONLY)
 		return -EACCES;
 	if (!read_only && (flags & O_ACCMODE) != O_RDWR)
 		return -EACCES;
-	end = lseek(fd, 0, SEEK_END); /* for a block device st_size is 0 */
-	if (end < 0)
-		return -errno;
-	if (end == 0 || end % BLK_SECTOR)
-		return -EINVAL;
-	*length = (uint64_t)end;
-	return 0;
+	return *length == 0 || *length % BLK_SECTOR ? -EINVAL : 0;
 }
 
 int blk_raw_create(int fd, bool read_only, struct blk_disk **out)
