@@ -20,7 +20,7 @@ UNIT_WRAP := -Wl,--wrap=malloc,--wrap=calloc,--wrap=fdatasync
 # its KVM is its own
 SMP_WRAP := -Wl,--wrap=ioctl,--wrap=pthread_create
 $(BUILD)/san/tests/unit/vmm_smp: UNIT_WRAP += $(SMP_WRAP)
-$(addprefix $(BUILD)/san/tests/unit/,vmm_irq vmm_kvm): UNIT_WRAP += -Wl,--wrap=ioctl
+$(BUILD)/san/tests/unit/vmm_kvm: UNIT_WRAP += -Wl,--wrap=ioctl
 # its clock is its own
 $(addprefix $(BUILD)/san/tests/unit/,vmm_trace vmm_trace_json): UNIT_WRAP += -Wl,--wrap=clock_gettime
 # its disk is its own

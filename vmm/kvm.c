@@ -21,7 +21,8 @@ static const struct needed {
 } needed[] = {
 	{KVM_CAP_USER_MEMORY, false, "KVM_CAP_USER_MEMORY", "guest memory from user space"},
 	{KVM_CAP_SPLIT_IRQCHIP, false, "KVM_CAP_SPLIT_IRQCHIP", "local APICs without an i8259"},
-	{KVM_CAP_SIGNAL_MSI, true, "KVM_CAP_SIGNAL_MSI", "interrupts by message"},
+	{KVM_CAP_IRQ_ROUTING, true, "KVM_CAP_IRQ_ROUTING", "interrupt routes"},
+	{KVM_CAP_IRQFD, false, "KVM_CAP_IRQFD", "interrupts by eventfd"},
 	{KVM_CAP_IOEVENTFD, false, "KVM_CAP_IOEVENTFD", "notifications by eventfd"},
 	{KVM_CAP_IMMEDIATE_EXIT, true, "KVM_CAP_IMMEDIATE_EXIT", "vCPUs that can be stopped"},
 	{KVM_CAP_EXT_CPUID, false, "KVM_CAP_EXT_CPUID", "the guest's CPUID"},
@@ -216,16 +217,32 @@ int kvm_add_ioeventfd(int vm, uint64_t address, uint32_t match, int eventfd)
 	return kvm_call(vm, KVM_IOEVENTFD, &request);
 }
 
-int kvm_signal_msi(int vm, uint64_t address, uint32_t data)
+int kvm_add_irqfd(int vm, uint32_t gsi, int eventfd)
 {
-	struct kvm_msi request = {
-		.address_lo = (uint32_t)address,
-		.address_hi = (uint32_t)(address >> 32),
-		.data = data,
-	};
-	int r = kvm_call(vm, KVM_SIGNAL_MSI, &request);
+	struct kvm_irqfd request = {.fd = (uint32_t)eventfd, .gsi = gsi};
 
-	return r < 0 ? r : 0;
+	return kvm_call(vm, KVM_IRQFD, &request);
+}
+
+int kvm_set_routes(int vm, const struct kvm_route *routes, unsigned count)
+{
+	union {
+		struct kvm_irq_routing table;
+		char room[sizeof(struct kvm_irq_routing) +
+			  KVM_ROUTES_MAX * sizeof(struct kvm_irq_routing_entry)];
+	} request = {.table = {.nr = count}};
+
+	if (count > KVM_ROUTES_MAX)
+		return -E2BIG;
+	for (unsigned i = 0; i < count; i++)
+		request.table.entries[i] = (struct kvm_irq_routing_entry){
+			.gsi = routes[i].gsi,
+			.type = KVM_IRQ_ROUTING_MSI,
+			.u.msi.address_lo = (uint32_t)routes[i].address,
+			.u.msi.address_hi = (uint32_t)(routes[i].address >> 32),
+			.u.msi.data = routes[i].data,
+		};
+	return kvm_call(vm, KVM_SET_GSI_ROUTING, &request.table);
 }
 
 int kvm_open_stats(int vm_or_vcpu)

@@ -69,9 +69,17 @@ int kvm_run_vcpu(int vcpu);
 
 /* A 4-byte write of `match` to address signals the eventfd and does not exit. */
 int kvm_add_ioeventfd(int vm, uint64_t address, uint32_t match, int eventfd);
-/* Sends an interrupt message to the local APICs. 0, also where one has not taken it; -EPERM: it is for none
- * that there is; -errno. */
-int kvm_signal_msi(int vm, uint64_t address, uint32_t data);
+/* A write to the eventfd raises the GSI. */
+int kvm_add_irqfd(int vm, uint32_t gsi, int eventfd);
+
+struct kvm_route {
+	uint32_t gsi;
+	uint64_t address; /* MSI message */
+	uint32_t data;
+};
+enum { KVM_ROUTES_MAX = 32 };
+/* Replaces all routes. -E2BIG over KVM_ROUTES_MAX. Waits until no interrupt uses the old ones. */
+int kvm_set_routes(int vm, const struct kvm_route *routes, unsigned count);
 
 /* Reads one of KVM's own counters of a VM or vCPU by name (KVM_GET_STATS_FD, then binary stats). 0, -ENOENT
  * (no such counter), or -errno. */

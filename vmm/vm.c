@@ -187,10 +187,10 @@ static void end_by_irq(void *context, const char *reason)
 static int add_interrupts(struct vm *vm)
 {
 	unsigned pins = config_count_pins(vm->config);
-	int r;
+	int r = irq_init(&vm->irq, pins, end_by_irq, vm);
 
-	irq_init(&vm->irq, end_by_irq, vm);
-	r = ioapic_init(&vm->ioapic, pins, &irq_ioapic_ops, &vm->irq);
+	if (r == 0)
+		r = ioapic_init(&vm->ioapic, pins, &irq_ioapic_ops, &vm->irq);
 	if (r == 0)
 		r = bus_add(&vm->mmio, LAYOUT_IOAPIC_BASE, LAYOUT_IOAPIC_SIZE, &ioapic_bus_ops, &vm->ioapic,
 			"ioapic");
@@ -286,18 +286,15 @@ static int attach_events(struct vm *vm)
 
 	for (unsigned i = 0; r == 0 && i < vm->device_count; i++)
 		r = attach_notifications(vm, &vm->devices[i]);
+	if (r == 0)
+		r = irq_attach(&vm->irq, vm->fd);
 	return r < 0 ? fail_step("KVM refused an eventfd", r) : 0;
 }
 
 static int restore_cpus(struct vm *vm)
 {
-	int r;
-
 	vm->asleep = vm->snapshot != NULL;
-	r = vm->snapshot ? vm_restore_cpus(vm) : 0;
-	if (r == 0)
-		irq_attach(&vm->irq, vm->fd);
-	return r;
+	return vm->snapshot ? vm_restore_cpus(vm) : 0;
 }
 
 static int open_control_for(struct vm *vm, const struct control_ops *ops)
@@ -346,7 +343,7 @@ static int open_stats(struct vm *vm)
 /*
  * What is wrong with files is said before KVM is asked. In KVM: memory slots right after the VM, while
  * nothing of it is in use (later each waits for an RCU grace period), then the interrupt controller, then
- * vCPUs; what stands on KVM's buses comes last. A guest out of a snapshot is put in place of one
+ * vCPUs; what stands on KVM's buses and routes comes last. A guest out of a snapshot is put in place of one
  * that boots; its vCPUs come after all that they could notice.
  */
 static const struct {
@@ -497,6 +494,7 @@ void vm_destroy(struct vm *vm)
 	control_destroy(vm->control);
 	vcpu_features_destroy(vm->features);
 	serial_finish(&vm->serial);
+	irq_finish(&vm->irq);
 	ioapic_finish(&vm->ioapic);
 	loop_destroy(vm->loop);
 	fd_close(&vm->fd);

@@ -38,8 +38,6 @@ function begins(what) { return what ~ /^sys_[a-z0-9_]+\(/ }
 function call(what) { sub(/^sys_/, "", what); sub(/\(.*/, "", what); return what }
 # Whatever its argument's size and direction, which are the digits before.
 function is_kvm(what) { return what ~ /^sys_ioctl\(.*cmd: [0-9a-f]*ae[0-9a-f][0-9a-f],/ }
-# KVM_SIGNAL_MSI, an interrupt: the one ioctl that is in its place here.
-function is_interrupt(what) { return what ~ /^sys_ioctl\(.*cmd: 4020aea5,/ }
 # Sleeps, and waits that end by themselves.
 function is_timed(what) {
 	if (what ~ /^sys_(clock_)?nanosleep/) return 1
@@ -49,7 +47,7 @@ function is_timed(what) {
 	return 0
 }
 function count_call(who, i) {
-	if (is_kvm(text[i]) && !is_interrupt(text[i])) {
+	if (is_kvm(text[i])) {
 		if (text[i] !~ /cmd: ae80,/) add("kvm_ioctls_other", 1)
 		return
 	}

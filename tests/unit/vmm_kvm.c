@@ -64,10 +64,11 @@ static const struct {
 	const char *name; /* with what it is for */
 	bool at_once;	  /* by kvm_open; else by kvm_explain */
 } capabilities[] = {
-	{KVM_CAP_SIGNAL_MSI, "KVM_CAP_SIGNAL_MSI (interrupts by message)", true},
+	{KVM_CAP_IRQ_ROUTING, "KVM_CAP_IRQ_ROUTING (interrupt routes)", true},
 	{KVM_CAP_IMMEDIATE_EXIT, "KVM_CAP_IMMEDIATE_EXIT (vCPUs that can be stopped)", true},
 	{KVM_CAP_USER_MEMORY, "KVM_CAP_USER_MEMORY (guest memory from user space)", false},
 	{KVM_CAP_SPLIT_IRQCHIP, "KVM_CAP_SPLIT_IRQCHIP (local APICs without an i8259)", false},
+	{KVM_CAP_IRQFD, "KVM_CAP_IRQFD (interrupts by eventfd)", false},
 	{KVM_CAP_IOEVENTFD, "KVM_CAP_IOEVENTFD (notifications by eventfd)", false},
 	{KVM_CAP_EXT_CPUID, "KVM_CAP_EXT_CPUID (the guest's CPUID)", false},
 };

@@ -216,6 +216,8 @@ int __wrap_ioctl(int fd, unsigned long request, void *argument)
 	case KVM_SET_SREGS:
 	case KVM_SET_REGS:
 	case KVM_IOEVENTFD:
+	case KVM_IRQFD:
+	case KVM_SET_GSI_ROUTING:
 		return 0;
 	default:
 		return __real_ioctl(fd, request, argument);

@@ -190,7 +190,7 @@ static void the_hello_parts_boot_from_the_rest(void **state)
 		if (i == 1)
 			trace_add_hello(trace_active);
 		return_mmio(0xfec00000, true, 0);
-		trace_ioctl(trace_begin(), KVM_SIGNAL_MSI, 0, 0);
+		trace_ioctl(trace_begin(), KVM_SET_GSI_ROUTING, 0, 0);
 		trace_notify(trace_begin(), &page, 1);
 		trace_add_irq(trace_active, 2, 33);
 		trace_entry(0, &page.run);
@@ -212,10 +212,10 @@ static void calls_before_the_guest_are_told_from_those_after(void **state)
 {
 	(void)state;
 	trace_ioctl(trace_begin(), KVM_CREATE_VM, 0, 5);
-	trace_ioctl(trace_begin(), KVM_SIGNAL_MSI, 0, -EINVAL);
+	trace_ioctl(trace_begin(), KVM_SET_GSI_ROUTING, 0, -EINVAL);
 	assert_int_equal(last_event()->ioctl.result, -EINVAL);
 	trace_entry(0, &page.run);
-	trace_ioctl(trace_begin(), KVM_SIGNAL_MSI, 0, 0);
+	trace_ioctl(trace_begin(), KVM_SET_GSI_ROUTING, 0, 0);
 	/* The vCPU's thread by now. */
 	assert_int_equal(last_event()->thread, 1);
 	assert_int_equal(trace_active->ioctls[0].before_run, 1);
