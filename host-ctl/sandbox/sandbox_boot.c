@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "host-ctl/sandbox/sandbox_boot.h"
+#include "common/io.h"
 #include "host-ctl/sandbox/sandbox_files.h"
 #include "host-ctl/sandbox/sandbox_saved.h"
+#include "host-ctl/support/json_file.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -28,12 +30,14 @@ static bool is_within(json_int_t number, uint64_t minimum, uint64_t maximum)
 /* NULL with *error set. */
 static json_t *read_description(const char *state_directory, const char *id, struct error *error)
 {
+	int folder = sandbox_saved_open(state_directory, id);
+	const char *kind = NULL, *fault = "it cannot be read";
 	char path[PATH_MAX];
-	json_error_t fault;
-	json_t *about;
+	json_t *about =
+		folder < 0 ? NULL : json_file_read(folder, SANDBOX_FILES_BOOT, SANDBOX_SAVED_JSON_MAX, &kind);
 
 	sandbox_files_path(state_directory, id, SANDBOX_FILES_BOOT, path, sizeof path);
-	about = json_load_file(path, JSON_REJECT_DUPLICATES, &fault);
+	fd_close(&folder);
 	if (json_integer_value(json_object_get(about, "format")) == SANDBOX_FILES_FORMAT &&
 		is_within(json_integer_value(json_object_get(about, "memory_bytes")), TEMPLATE_MEMORY_MIN,
 			TEMPLATE_MEMORY_MAX) &&
@@ -41,8 +45,10 @@ static json_t *read_description(const char *state_directory, const char *id, str
 			TEMPLATE_DISK_MAX) &&
 		is_within(json_integer_value(json_object_get(about, "cpus")), 1, TEMPLATE_CPUS_MAX))
 		return about;
-	error_set(error, ERROR_INTERNAL, "what sandbox %s is booted with, %.400s, cannot be used: %.100s", id,
-		path, about ? "it is another's, or damaged" : fault.text);
+	if (about)
+		fault = "it is another's, or damaged";
+	error_set(error, ERROR_INTERNAL, "what sandbox %s is booted with, %.400s, cannot be used: %s%s", id,
+		path, kind ? "it is " : "", kind ? kind : fault);
 	json_decref(about);
 	return NULL;
 }

@@ -20,7 +20,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-enum { BLOCK = 512 /* of st_blocks */, MIB_SHIFT = 20 };
+enum { MIB_SHIFT = 20 };
 
 void sandbox_files_path(
 	const char *state_directory, const char *id, const char *name, char *path, size_t size)
@@ -268,7 +268,7 @@ static int remove_file(int folder, const char *name, struct removal *removal)
 		fd_close(&fd);
 		return 0;
 	}
-	removal->removed->bytes += (uint64_t)status.st_blocks * BLOCK;
+	removal->removed->bytes += (uint64_t)status.st_blocks * SANDBOX_FILES_BLOCK;
 	if (removal->count == WORKER_FDS_MAX)
 		give_back(removal);
 	removal->fds[removal->count++] = fd;

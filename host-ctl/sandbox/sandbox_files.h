@@ -18,7 +18,8 @@
 #include "host-ctl/vm/vm.h"
 
 enum {
-	SANDBOX_FILES_FORMAT = 1, /* of boot.json */
+	SANDBOX_FILES_FORMAT = 1,  /* of boot.json */
+	SANDBOX_FILES_BLOCK = 512, /* bytes, of st_blocks (inode(7)) */
 };
 #define SANDBOX_FILES_UPPER "upper"
 #define SANDBOX_FILES_LOWER "lower"

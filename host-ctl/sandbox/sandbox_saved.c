@@ -160,7 +160,7 @@ static int find(int folder, const char *name, const char *path, struct vm_file *
 		return -EINVAL;
 	*file = (struct vm_file){path, path};
 	if (bytes)
-		*bytes = (uint64_t)status.st_blocks * 512;
+		*bytes = (uint64_t)status.st_blocks * SANDBOX_FILES_BLOCK;
 	return 0;
 }
 
