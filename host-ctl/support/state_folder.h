@@ -27,7 +27,7 @@ int state_folder_check(const char *path, struct error *error);
  * its owner. One that is empty is removed. 1 with its new name; 0: there is none, or was nothing in it; or
  * -errno.
  */
-enum { STATE_FOLDER_ASIDE_MAX = 64 };
+enum { STATE_FOLDER_ASIDE_MAX = 96 };
 int state_folder_put_aside(int folder, const char *name, char aside[STATE_FOLDER_ASIDE_MAX]);
 
 /*
