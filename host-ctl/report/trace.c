@@ -73,19 +73,33 @@ static bool take(struct trace_reader *reader, char c)
 	return there;
 }
 
-/* The next value, the caller's; NULL (said) when it is none. */
-static json_t *take_value(struct trace_reader *reader)
+/* A value that goes on beyond what is looked at of it, or beyond the text. */
+static void refuse_unended(struct trace_reader *reader, size_t limit)
+{
+	if (reader->length - reader->at > limit) {
+		trace_refuse(reader, TRACE_MEND,
+			"line %zu: a value has more than the %zu bytes that are read",
+			line_of(reader, reader->at), limit);
+		return;
+	}
+	reader->at = reader->length;
+	refuse_text(reader, "");
+}
+
+/* The next value, the caller's; NULL (said) when it is none, or has more than `limit` bytes. */
+static json_t *take_value(struct trace_reader *reader, size_t limit)
 {
 	const size_t flags = JSON_DISABLE_EOF_CHECK | JSON_REJECT_DUPLICATES | JSON_DECODE_ANY;
 	json_error_t error = {.position = 0};
 	json_t *value;
+	size_t left;
 
 	if (look(reader) == '\0' && reader->at >= reader->length) {
 		refuse_text(reader, "");
 		return NULL;
 	}
-	value = json_loadb(reader->text + reader->at, reader->length - reader->at, flags, &error);
-
+	left = reader->length - reader->at;
+	value = json_loadb(reader->text + reader->at, left < limit ? left : limit, flags, &error);
 	if (value) {
 		reader->at += (size_t)error.position;
 		return value;
@@ -93,8 +107,7 @@ static json_t *take_value(struct trace_reader *reader)
 	if (json_error_code(&error) == json_error_out_of_memory)
 		trace_refuse_memory(reader);
 	else if (json_error_code(&error) == json_error_premature_end_of_input) {
-		reader->at = reader->length;
-		refuse_text(reader, "");
+		refuse_unended(reader, limit);
 	} else {
 		text_make_printable(error.text);
 		trace_refuse(reader, TRACE_MEND, "line %zu: %s",
@@ -116,7 +129,7 @@ static int take_events(struct trace_reader *reader)
 	if (take(reader, ']'))
 		return 0;
 	do {
-		json_t *event = take_value(reader);
+		json_t *event = take_value(reader, TRACE_EVENT_MAX);
 		int r = event ? trace_take_event(reader, event) : -1;
 
 		json_decref(event);
@@ -128,7 +141,7 @@ static int take_events(struct trace_reader *reader)
 
 static int take_other(struct trace_reader *reader, bool is_data)
 {
-	json_t *value = take_value(reader);
+	json_t *value = take_value(reader, TRACE_MEMBER_MAX);
 	int r = value ? 0 : -1;
 
 	if (r == 0 && is_data)
@@ -141,7 +154,7 @@ static int take_other(struct trace_reader *reader, bool is_data)
 
 static int take_member(struct trace_reader *reader)
 {
-	json_t *key = look(reader) == '"' ? take_value(reader) : NULL;
+	json_t *key = look(reader) == '"' ? take_value(reader, TRACE_EVENT_MAX) : NULL;
 	const char *name = json_string_value(key);
 	int r;
 

@@ -17,6 +17,10 @@
 enum {
 	TRACE_FORMAT = 1,
 	TRACE_FILE_MAX = 512 * 1024 * 1024,
+	/* Of one event, and of a member beside the events, otherData the largest: as a tree in memory a value
+	 * takes up to 16 times its text. */
+	TRACE_EVENT_MAX = 64 * 1024,
+	TRACE_MEMBER_MAX = 32 * 1024 * 1024,
 	TRACE_EVENTS_MAX = 2000000,
 	TRACE_NAMES_MAX = 65536, /* different ones */
 	TRACE_NAME_MAX = 96,	 /* with the NUL */

@@ -7,6 +7,8 @@
 #include <string.h>
 
 enum { LANES = 8 }; /* the most that spend time at once */
+/* So that no sum of rows can overflow. */
+#define ROW_COUNT_MAX (UINT64_MAX / TRACE_ROWS_MAX / 4)
 
 static int refuse_field(struct trace_reader *reader, const char *where, const char *field, const char *wanted)
 {
@@ -104,6 +106,8 @@ static int take_row(
 	if (name_row(reader, layout, object, row) < 0 ||
 		read_number(reader, object, layout->field, "before_run", &row->before_run) < 0)
 		return -1;
+	if (row->before_run > ROW_COUNT_MAX)
+		return refuse_field(reader, layout->field, "a total", "number that can be");
 	for (size_t scope = 0; scope < TRACE_SCOPES; scope++) {
 		if (read_number(reader, object, layout->field, layout->count[scope], &row->count[scope]) < 0)
 			return -1;
@@ -115,8 +119,7 @@ static int take_row(
 			return -1;
 		/* So that no sum of rows can overflow. */
 		if (row->ns[scope] > TRACE_TIME_MAX_NS * LANES ||
-			row->guest_ns[scope] > TRACE_TIME_MAX_NS * LANES ||
-			row->count[scope] > UINT64_MAX / TRACE_ROWS_MAX / 4)
+			row->guest_ns[scope] > TRACE_TIME_MAX_NS * LANES || row->count[scope] > ROW_COUNT_MAX)
 			return refuse_field(reader, layout->field, "a total", "number that can be");
 	}
 	return 0;

@@ -181,6 +181,10 @@ static void each_fault_has_its_words(void **state)
 			"t.json: otherData: ioctls: count is no whole number from 0 on" AGAIN},
 		{OTHER("\"ioctls\":[{\"name\":\"x\",\"ns\":9000000000000000000}]"),
 			"t.json: otherData: ioctls: a total is no number that can be" AGAIN},
+		{OTHER("\"ioctls\":[{\"name\":\"x\",\"before_run\":9000000000000000000}]"),
+			"t.json: otherData: ioctls: a total is no number that can be" AGAIN},
+		{OTHER("\"exits\":[{\"reason\":\"x\",\"count\":281474976710656}]"),
+			"t.json: otherData: exits: a total is no number that can be" AGAIN},
 		{OTHER("\"memory\":{\"page\":0}"),
 			"t.json: otherData: memory: block is no size from a page to 1 GiB" AGAIN},
 		{OTHER("\"memory\":{\"page\":4096,\"block\":8192,\"regions\":[{\"address\":\"12\"}]}"),
@@ -236,6 +240,41 @@ static void deep_json_is_refused(void **state)
 	assert_string_equal(error, "t.json: line 1: maximum parsing depth reached near '['" AGAIN);
 	trace_finish(&trace);
 	free(text);
+}
+
+/* A value as long as it may be is read, a byte more is refused, before a tree is made of what follows. */
+static void long_values_are_refused(void **state)
+{
+	static const struct {
+		const char *before, *after;
+		int limit;
+		const char *error;
+	} cases[] = {
+		{"{\"traceEvents\":[", "]," DATA "}", TRACE_EVENT_MAX,
+			"t.json: line 1: a value has more than the 65536 bytes that are read" AGAIN},
+		{"{\"x\":", ",\"traceEvents\":[]," DATA "}", TRACE_MEMBER_MAX,
+			"t.json: line 1: a value has more than the 33554432 bytes that are read" AGAIN},
+	};
+	char error[TRACE_ERROR_MAX];
+	struct trace trace;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		for (int more = 0; more < 2; more++) {
+			/* A string is no tree: it is quick to make. */
+			int length = cases[i].limit + more - 2;
+			char *text;
+
+			assert_true(asprintf(&text, "%s\"%*s\"%s", cases[i].before, length, "",
+					    cases[i].after) > 0);
+			assert_int_equal(parse(&trace, text, error), i == 1 && !more ? 0 : -1);
+			assert_string_equal(error, more	    ? cases[i].error
+						   : i == 1 ? ""
+							    : "t.json: event 1 is no object" AGAIN);
+			trace_finish(&trace);
+			free(text);
+		}
+	}
 }
 
 static void more_names_than_are_kept(void **state)
@@ -311,6 +350,7 @@ int main(void)
 		cmocka_unit_test(each_fault_has_its_words),
 		cmocka_unit_test(any_cut_is_refused),
 		cmocka_unit_test(deep_json_is_refused),
+		cmocka_unit_test(long_values_are_refused),
 		cmocka_unit_test(more_names_than_are_kept),
 		cmocka_unit_test(a_file_that_is_none),
 		cmocka_unit_test(a_file_too_large),
