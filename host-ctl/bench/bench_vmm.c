@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Boots and restores by vmm itself, without a daemon, in a folder of their own that is removed. */
+/*
+ * Boots and restores by vmm itself, without a daemon, in a folder of their own that is removed: also when a
+ * signal of `signals` comes. These are blocked while it is there, and not taken: they end the process when it
+ * is gone.
+ */
 #include "common/io.h"
 #include "host-ctl/bench/bench.h"
 #include "host-ctl/bench/hello.h"
@@ -7,9 +11,11 @@
 #include "host-ctl/support/text.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -27,16 +33,33 @@ struct room {
 	struct bench_call *call;
 	char folder[ROOM_PATH_MAX], socket[ROOM_PATH_MAX], port[ROOM_PATH_MAX + 8], control[ROOM_PATH_MAX];
 	char disk[PATH_MAX + 8], snapshot[3 * ROOM_PATH_MAX], state[ROOM_PATH_MAX], memory[ROOM_PATH_MAX];
-	int listener, log;
+	int listener, log, stop; /* stop: can be read when a signal has come */
+	sigset_t before;	 /* which were blocked */
 };
 
 /* ---- the folder ---- */
 
+static int block_signals(struct room *room)
+{
+	static const int signals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
+	sigset_t set;
+
+	sigemptyset(&set);
+	for (size_t i = 0; i < sizeof(signals) / sizeof(signals[0]); i++)
+		sigaddset(&set, signals[i]);
+	sigprocmask(SIG_BLOCK, &set, &room->before);
+	room->stop = signalfd(-1, &set, SFD_CLOEXEC);
+	return room->stop < 0 ? bench_fail(room->call, "cannot wait for signals: %s", strerror(errno)) : 0;
+}
+
+/* 0 or -1 (said). To be left in either case. */
 static int make_room(struct room *room, struct bench_call *call)
 {
 	const char *parent = getenv("TMPDIR");
 
 	*room = (struct room){.call = call, .listener = -1, .log = -1};
+	if (block_signals(room) < 0)
+		return -1;
 	if (snprintf(room->folder, sizeof(room->folder), "%s/tinderbox.XXXXXX",
 		    parent && parent[0] ? parent : "/tmp") >= ROOM_PATH_MAX - 8) {
 		room->folder[0] = '\0';
@@ -62,18 +85,25 @@ static int make_room(struct room *room, struct bench_call *call)
 		       : bench_fail(call, "cannot listen in %s: %s", room->folder, strerror(errno));
 }
 
-static void leave_room(struct room *room)
+static void remove_folder(const struct room *room)
 {
-	fd_close(&room->listener);
-	fd_close(&room->log);
-	if (!room->folder[0])
-		return;
 	unlink(room->socket);
 	unlink(room->port);
 	unlink(room->control);
 	unlink(room->state);
 	unlink(room->memory);
 	rmdir(room->folder);
+}
+
+/* A signal that has come meanwhile ends the process here. */
+static void leave_room(struct room *room)
+{
+	fd_close(&room->listener);
+	fd_close(&room->log);
+	fd_close(&room->stop);
+	if (room->folder[0])
+		remove_folder(room);
+	sigprocmask(SIG_SETMASK, &room->before, NULL);
 }
 
 /* ---- command lines ---- */
@@ -152,21 +182,43 @@ static void read_log(const struct room *room, char log[BENCH_LOG_MAX])
 	text_make_printable(log);
 }
 
+/* What may help against an error of its start. */
+static const char *mend_of(int r)
+{
+	switch (r) {
+	case -ENOENT:
+	case -ENOTDIR:
+		return "say with --vmm where it is";
+	case -EACCES:
+	case -EPERM:
+	case -ENOEXEC:
+		return "it has to be a program that you may run; make it one, or name another with --vmm";
+	case -EAGAIN:
+	case -ENOMEM:
+	case -EMFILE:
+	case -ENFILE:
+		return "this host or your limits have no room for it; end something, or raise them (ulimit "
+		       "-a)";
+	default:
+		return "try again";
+	}
+}
+
 static int fail_start(struct room *room, const struct words *words, const struct hello *hello, int r)
 {
 	char log[BENCH_LOG_MAX];
 
 	read_log(room, log);
+	if (r == -ECHILD && WIFSIGNALED(hello->status))
+		return bench_fail(room->call, "%s was ended by signal %d before its guest said hello: %s",
+			words->argv[0], WTERMSIG(hello->status), log[0] ? log : "it said nothing");
 	if (r == -ECHILD)
 		return bench_fail(room->call, "%s ended before its guest said hello, with status %d: %s",
-			words->argv[0],
-			WIFEXITED(hello->status) ? WEXITSTATUS(hello->status) : 128 + WTERMSIG(hello->status),
-			log[0] ? log : "it said nothing");
+			words->argv[0], WEXITSTATUS(hello->status), log[0] ? log : "it said nothing");
 	if (r == -ETIMEDOUT)
 		return bench_fail(room->call, "the guest of %s did not say hello within %d s: %s",
 			words->argv[0], HELLO_LIMIT_MS / 1000, log[0] ? log : "vmm said nothing");
-	return bench_fail(
-		room->call, "cannot run %s: %s; say with --vmm where it is", words->argv[0], strerror(-r));
+	return bench_fail(room->call, "cannot run %s: %s; %s", words->argv[0], strerror(-r), mend_of(r));
 }
 
 /* Starts it and waits for the hello. 0 or -1 (said). */
@@ -179,7 +231,7 @@ static int start_vm(struct room *room, struct words *words, struct hello *hello)
 	unlink(room->control);
 	if (ftruncate(room->log, 0) < 0 || lseek(room->log, 0, SEEK_SET) < 0)
 		return bench_fail(room->call, "the log: %s", strerror(errno));
-	r = hello_start(hello, room->listener, words->argv, room->log);
+	r = hello_start(hello, room->listener, words->argv, room->log, room->stop);
 	return r < 0 ? fail_start(room, words, hello, r) : 0;
 }
 

@@ -48,46 +48,63 @@ int hello_listen_vsock(void)
 static int start(struct hello *hello, char *const argv[], int output)
 {
 	posix_spawn_file_actions_t actions;
+	posix_spawnattr_t attributes;
+	sigset_t none;
 	int r = posix_spawn_file_actions_init(&actions);
 
 	if (r != 0)
 		return -r;
-	r = posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+	r = posix_spawnattr_init(&attributes);
+	if (r != 0) {
+		posix_spawn_file_actions_destroy(&actions);
+		return -r;
+	}
+	sigemptyset(&none);
+	r = posix_spawnattr_setsigmask(&attributes, &none);
+	if (r == 0)
+		r = posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
+	if (r == 0)
+		r = posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
 	if (r == 0 && output >= 0)
 		r = posix_spawn_file_actions_adddup2(&actions, output, STDOUT_FILENO);
 	if (r == 0 && output >= 0)
 		r = posix_spawn_file_actions_adddup2(&actions, output, STDERR_FILENO);
 	hello->ns = clock_now();
 	if (r == 0)
-		r = posix_spawnp(&hello->pid, argv[0], &actions, NULL, argv, environ);
+		r = posix_spawnp(&hello->pid, argv[0], &actions, &attributes, argv, environ);
+	posix_spawnattr_destroy(&attributes);
 	posix_spawn_file_actions_destroy(&actions);
 	if (r != 0)
 		hello->pid = 0;
 	return -r;
 }
 
-/* Until fd can be read. 0, -ETIMEDOUT, or -ECHILD when the process ends first. */
-static int await(int fd, int process)
+/* Until fd can be read. 0, -ETIMEDOUT; -EINTR or -ECHILD when that comes first. */
+static int await(int fd, int process, int stop)
 {
-	struct pollfd waits[] = {{.fd = fd, .events = POLLIN}, {.fd = process, .events = POLLIN}};
+	struct pollfd waits[] = {{.fd = fd, .events = POLLIN}, {.fd = process, .events = POLLIN},
+		{.fd = stop, .events = POLLIN}};
 	int r;
 
 	do
-		r = poll(waits, 2, HELLO_LIMIT_MS);
+		r = poll(waits, sizeof(waits) / sizeof(waits[0]), HELLO_LIMIT_MS);
 	while (r < 0 && errno == EINTR);
 	if (r <= 0)
 		return r == 0 ? -ETIMEDOUT : -errno;
+	/* Who is called off by the keyboard is so with what it has started. */
+	if (waits[2].revents)
+		return -EINTR;
 	return waits[0].revents ? 0 : -ECHILD;
 }
 
-static int await_byte(struct hello *hello, int listener, int process)
+static int await_byte(struct hello *hello, int listener, int process, int stop)
 {
 	char byte;
-	int r = await(listener, process);
+	int r = await(listener, process, stop);
 
 	if (r == 0) {
 		hello->stream = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
-		r = hello->stream < 0 ? -errno : await(hello->stream, process);
+		r = hello->stream < 0 ? -errno : await(hello->stream, process, stop);
 	}
 	if (r == 0 && recv(hello->stream, &byte, 1, 0) != 1)
 		r = -ECHILD; /* closed: there is no guest any more */
@@ -110,7 +127,7 @@ static void drain(int listener)
 	}
 }
 
-int hello_start(struct hello *hello, int listener, char *const argv[], int output)
+int hello_start(struct hello *hello, int listener, char *const argv[], int output, int stop)
 {
 	int process, r;
 
@@ -120,7 +137,7 @@ int hello_start(struct hello *hello, int listener, char *const argv[], int outpu
 	if (r < 0)
 		return r;
 	process = (int)syscall(SYS_pidfd_open, hello->pid, 0);
-	r = process < 0 ? -errno : await_byte(hello, listener, process);
+	r = process < 0 ? -errno : await_byte(hello, listener, process, stop);
 	fd_close(&process);
 	if (r < 0)
 		hello_end(hello);

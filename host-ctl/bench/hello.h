@@ -25,10 +25,11 @@ struct hello {
 
 /*
  * Starts argv[0] (found by PATH), its standard input empty, its output and errors to `output` (-1: ours), and
- * waits for the byte. 0: it runs, and the stream is open. Otherwise it does not: -errno of the start;
- * -ETIMEDOUT, no byte within HELLO_LIMIT_MS; -ECHILD, it has ended before, as status says.
+ * waits for the byte. No signal is blocked in it. 0: it runs, and the stream is open. Otherwise it does not:
+ * -errno of the start; -ETIMEDOUT, no byte within HELLO_LIMIT_MS; -ECHILD, it has ended before, as status
+ * says; -EINTR, `stop` (-1: none) could be read, which nobody has done.
  */
-int hello_start(struct hello *hello, int listener, char *const argv[], int output);
+int hello_start(struct hello *hello, int listener, char *const argv[], int output, int stop);
 /* Kills it, waits for its end, closes the stream. Takes one that was never started. */
 void hello_end(struct hello *hello);
 

@@ -175,13 +175,17 @@ static int write_file(const struct call *call, const char *text, size_t length)
 {
 	struct stat status;
 	char path[PATH_MAX];
+	const int flags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC;
 	int fd, r;
 
 	if (stat(call->page, &status) == 0 && !S_ISREG(status.st_mode))
 		return write_in_place(call, text, length);
 	if (snprintf(path, sizeof(path), "%s.%d.tmp", call->page, (int)getpid()) >= (int)sizeof(path))
 		return fail_page(call, ENAMETOOLONG);
-	fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+	fd = open(path, flags, 0666);
+	/* Of a process with this number that was killed. */
+	if (fd < 0 && errno == EEXIST && unlink(path) == 0)
+		fd = open(path, flags, 0666);
 	if (fd < 0)
 		return fail_page(call, errno);
 	r = write_text(fd, text, length);

@@ -38,7 +38,7 @@ static int time_hello(char **argv, int stop)
 
 	if (listener < 0)
 		return fail(argv[0], -listener);
-	r = hello_start(&hello, listener, argv + 1, -1);
+	r = hello_start(&hello, listener, argv + 1, -1, -1);
 	if (r == 0 && stop >= 0 && write(stop, "0", 1) != 1)
 		perror("hello_time: --stop");
 	fd_close(&listener);

@@ -12,14 +12,19 @@
 #include "host-ctl/cli/verbs.h"
 #include <dirent.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define REFUSES "16M"
 #define HANGS_UP "17M"
+#define SILENT "18M"
+#define DIES "19M"
 #define SELF "/proc/self/exe"
 
 /* ---- the vmm ---- */
@@ -74,6 +79,10 @@ static int be_vmm(int argc, char **argv)
 		return 1;
 	snprintf(path, sizeof(path), "%s_1024", option(argc, argv, "--vsock"));
 	stream = unix_connect(path, SOCK_STREAM);
+	if (memory && strcmp(memory, SILENT) == 0)
+		poll(NULL, 0, -1);
+	if (memory && strcmp(memory, DIES) == 0)
+		kill(getpid(), SIGKILL);
 	if (stream < 0 || (memory && strcmp(memory, HANGS_UP) == 0) || write(stream, "h", 1) != 1)
 		return 3;
 	if (listener >= 0)
@@ -147,8 +156,15 @@ static void a_vmm_that_fails_is_told(void **state)
 		{SELF, REFUSES,
 			SELF " ended before its guest said hello, with status 1: vmm: error: it is refused"},
 		{SELF, HANGS_UP, SELF " ended before its guest said hello, with status 3: it said nothing"},
+		{SELF, DIES, SELF " was ended by signal 9 before its guest said hello: it said nothing"},
 		{"/none/vmm", "128M",
 			"cannot run /none/vmm: No such file or directory; say with --vmm where it is"},
+		{"/dev/null/vmm", "128M",
+			"cannot run /dev/null/vmm: Not a directory; say with --vmm where it is"},
+		{"/dev/null", "128M",
+			"cannot run /dev/null: Permission denied; it has to be a program that you may run; "
+			"make it "
+			"one, or name another with --vmm"},
 	};
 	struct bench_call call;
 
@@ -158,6 +174,35 @@ static void a_vmm_that_fails_is_told(void **state)
 		call.vmm = cases[i].vmm;
 		assert_int_equal(bench_boot(&call), -1);
 		assert_string_equal(call.error, cases[i].error);
+		assert_int_equal(left_over(), 0);
+		series_finish(&call.series);
+	}
+}
+
+/* At any moment of it: here, while a guest says nothing. */
+static void a_signal_leaves_nothing(void **state)
+{
+	static const int signals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(signals) / sizeof(signals[0]); i++) {
+		struct rlimit no_core = {0, 0};
+		struct bench_call call;
+		int status;
+		pid_t pid;
+
+		prepare(&call, SILENT, 1);
+		pid = fork();
+		assert_true(pid >= 0);
+		if (pid == 0) {
+			setrlimit(RLIMIT_CORE, &no_core);
+			_exit(bench_boot(&call) == 0 ? 0 : 1);
+		}
+		while (left_over() == 0)
+			poll(NULL, 0, 1);
+		assert_int_equal(kill(pid, signals[i]), 0);
+		assert_int_equal(waitpid(pid, &status, 0), pid);
+		assert_true(WIFSIGNALED(status) && WTERMSIG(status) == signals[i]);
 		assert_int_equal(left_over(), 0);
 		series_finish(&call.series);
 	}
@@ -184,6 +229,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(boots_take_turns),
 		cmocka_unit_test(a_restore_is_of_what_was_saved),
 		cmocka_unit_test(a_vmm_that_fails_is_told),
+		cmocka_unit_test(a_signal_leaves_nothing),
 		cmocka_unit_test(a_program_that_is_not_here),
 	};
 	char folder[] = "/tmp/hostctl-bench.XXXXXX";
