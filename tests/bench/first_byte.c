@@ -13,6 +13,7 @@
  * SPAWNS processes, and the daemon is not asked. PROGRAM must be the same file in the guest
  * and here, where --here names it when it has another path; --template says whose clones are asked.
  */
+#include "host-ctl/bench/statistics.h"
 #include "host-ctl/bench/warm.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -25,7 +26,7 @@
 enum { SAMPLES_MAX = 10000 };
 
 struct samples {
-	uint64_t *ns;
+	double *ns;
 	size_t count;
 };
 
@@ -40,7 +41,7 @@ struct bench {
 static void add(struct samples *samples, uint64_t ns)
 {
 	if (samples->count < SAMPLES_MAX)
-		samples->ns[samples->count++] = ns;
+		samples->ns[samples->count++] = (double)ns;
 }
 
 static void tell(const struct bench *bench, const char *kind, uint64_t ns)
@@ -104,42 +105,30 @@ static int await_pool(struct bench *bench)
 
 /* ---- the table ---- */
 
-static int compare(const void *left, const void *right)
+/* Its median in ns; 0: there are no samples, or no memory. */
+static double print_row(const char *name, const struct samples *samples)
 {
-	uint64_t a = *(const uint64_t *)left, b = *(const uint64_t *)right;
+	struct statistics of;
 
-	return (a > b) - (a < b);
-}
-
-static double median_us(const struct samples *samples)
-{
-	size_t middle = samples->count / 2;
-
-	return (double)samples->ns[middle] / 1000;
-}
-
-static void print_row(const char *name, struct samples *samples)
-{
-	if (samples->count == 0)
-		return;
-	qsort(samples->ns, samples->count, sizeof(samples->ns[0]), compare);
-	printf("  %-40s %10.2f %10.2f %6zu\n", name, (double)samples->ns[0] / 1000000,
-		median_us(samples) / 1000, samples->count);
+	if (samples->count == 0 || statistics_of(samples->ns, samples->count, &of) < 0)
+		return 0;
+	printf("  %-40s %10.2f %10.2f %6zu\n", name, of.minimum / 1e6, of.median / 1e6, of.count);
+	return of.median;
 }
 
 static void print_table(struct bench *bench)
 {
 	const char *start = bench->clones ? "clone" : "cold boot";
+	double boot, request, spawn;
 	char label[64];
 
 	printf("  %-40s %10s %10s %6s\n", "", "min, ms", "median, ms", "n");
 	snprintf(label, sizeof(label), "%s: vmm's start to a warm VM", start);
-	print_row(label, &bench->boots);
-	print_row("warm VM: request to first byte", &bench->requests);
-	print_row("posix_spawn here: call to first byte", &bench->spawns);
+	boot = print_row(label, &bench->boots);
+	request = print_row("warm VM: request to first byte", &bench->requests);
+	spawn = print_row("posix_spawn here: call to first byte", &bench->spawns);
 	printf("  a warm request takes %.1f times a posix_spawn (medians), and a %s %.0f times\n",
-		median_us(&bench->requests) / median_us(&bench->spawns), start,
-		bench->boots.count ? median_us(&bench->boots) / median_us(&bench->spawns) : 0);
+		request / spawn, start, boot / spawn);
 }
 
 static int time_spawns(struct bench *bench, long spawns)
@@ -191,7 +180,7 @@ static int take_options(struct bench *bench, char ***argv)
 
 int main(int argc, char **argv)
 {
-	static uint64_t boots[SAMPLES_MAX], requests[SAMPLES_MAX], spawns[SAMPLES_MAX];
+	static double boots[SAMPLES_MAX], requests[SAMPLES_MAX], spawns[SAMPLES_MAX];
 	struct bench bench = {
 		.warm.mark = -1, .boots.ns = boots, .requests.ns = requests, .spawns.ns = spawns};
 	char **operands = argv + 1, **program;
