@@ -20,6 +20,7 @@ serve_kernel=$scratch/vmlinux
 serve_initrd=$scratch/initramfs.cpio
 serve_image=$scratch/base.erofs
 serve_wait=300 # seconds for its pool to be full
+serve_state=$scratch/state
 cp "$BUILD/vmm/vmm" "$serve_vmm"
 cp "$BUILD/kernel/vmlinux-up" "$serve_kernel"
 cp "$BUILD/images/initramfs.cpio" "$BUILD/images/base.erofs" "$scratch/"
@@ -38,7 +39,7 @@ launch_serve() {
 	rm -f "$scratch/ready"
 	mkfifo "$scratch/ready"
 	mkdir -p "$runtime"
-	"$hostctl" serve --socket "$TINDERBOX_SOCKET" --runtime-dir "$runtime" --state-dir "$scratch/state" --vmm "$serve_vmm" \
+	"$hostctl" serve --socket "$TINDERBOX_SOCKET" --runtime-dir "$runtime" --state-dir "$serve_state" --vmm "$serve_vmm" \
 		--kernel "$serve_kernel" --initrd "$serve_initrd" --image "$serve_image" \
 		--ready-fd 9 --standby "$serve_standby" "$@" 9<>"$scratch/ready" >>"$scratch/serve.log" 2>&1 &
 	serve_pid=$!
