@@ -249,11 +249,41 @@ static int64_t count_pages(int pagemap, const uint8_t *start, uint64_t size)
 	return touched;
 }
 
-/* True: all of it could be told. */
-static bool put_region(const struct vm *vm, const struct guest_region *region, uint64_t block, int64_t *sum,
-	struct json *json)
+static size_t blocks_of(const struct guest_region *region, uint64_t block)
 {
-	bool known = true;
+	return (size_t)((region->size + block - 1) / block);
+}
+
+/* Of each block the pages that are there, region after region; the caller's. NULL: not all of it is known. */
+static int64_t *count_blocks(const struct vm *vm, uint64_t block)
+{
+	size_t total = 0, at = 0;
+	int64_t *counts;
+
+	for (unsigned i = 0; i < vm->memory.count; i++)
+		total += blocks_of(&vm->memory.regions[i], block);
+	counts = calloc(total + 1, sizeof(*counts));
+	for (unsigned i = 0; counts && i < vm->memory.count; i++) {
+		const struct guest_region *region = &vm->memory.regions[i];
+
+		for (uint64_t from = 0; counts && from < region->size; from += block, at++) {
+			uint64_t left = region->size - from;
+
+			counts[at] = count_pages(vm->pagemap, (const uint8_t *)region->host + from,
+				left < block ? left : block);
+			if (counts[at] < 0) {
+				free(counts);
+				counts = NULL;
+			}
+		}
+	}
+	return counts;
+}
+
+static int64_t put_region(
+	const struct guest_region *region, const int64_t *counts, size_t count, struct json *json)
+{
+	int64_t sum = 0;
 
 	json_open(json, '{');
 	json_key(json, "address");
@@ -262,35 +292,31 @@ static bool put_region(const struct vm *vm, const struct guest_region *region, u
 	json_unsigned(json, region->size);
 	json_key(json, "touched");
 	json_open(json, '[');
-	for (uint64_t at = 0; known && at < region->size; at += block) {
-		uint64_t left = region->size - at;
-		int64_t count = count_pages(
-			vm->pagemap, (const uint8_t *)region->host + at, left < block ? left : block);
-
-		known = count >= 0;
-		*sum += known ? count : 0;
-		if (known)
-			json_integer(json, count);
+	for (size_t i = 0; i < count; i++) {
+		sum += counts[i];
+		json_integer(json, counts[i]);
 	}
 	json_close(json, ']');
 	json_close(json, '}');
-	return known;
+	return sum;
 }
 
 static void put_memory(const struct vm *vm, struct json *json)
 {
 	uint64_t size = vm->config->memory, block = BLOCK_MIN;
-	bool known = true;
-	int64_t sum = 0;
+	int64_t sum = 0, *counts = NULL;
+	size_t at = 0;
 
 	json_break(json);
 	json_key(json, "memory");
-	if (vm->pagemap < 0 || size > TOLD_MEMORY_MAX) {
+	while (size / block > BLOCKS_MAX)
+		block *= 2;
+	if (vm->pagemap >= 0 && size <= TOLD_MEMORY_MAX)
+		counts = count_blocks(vm, block);
+	if (!counts) {
 		json_null(json);
 		return;
 	}
-	while (size / block > BLOCKS_MAX)
-		block *= 2;
 	json_open(json, '{');
 	json_key(json, "page");
 	json_unsigned(json, LAYOUT_PAGE);
@@ -298,8 +324,13 @@ static void put_memory(const struct vm *vm, struct json *json)
 	json_unsigned(json, block);
 	json_key(json, "regions");
 	json_open(json, '[');
-	for (unsigned i = 0; known && i < vm->memory.count; i++)
-		known = put_region(vm, &vm->memory.regions[i], block, &sum, json);
+	for (unsigned i = 0; i < vm->memory.count; i++) {
+		size_t count = blocks_of(&vm->memory.regions[i], block);
+
+		sum += put_region(&vm->memory.regions[i], counts + at, count, json);
+		at += count;
+	}
+	free(counts);
 	json_close(json, ']');
 	json_key(json, "touched");
 	json_integer(json, sum);
@@ -364,8 +395,10 @@ static void write_trace(struct vm *vm, bool ended)
 	else
 		trace_file_discard(vm->trace_file);
 	if (r < 0)
-		log_error("--trace %s cannot be written: %s; the VM is not concerned", vm->config->trace.file,
-			strerror(-r));
+		log_error("--trace %s cannot be written: %s; the VM is not concerned%s",
+			vm->config->trace.file, strerror(-r),
+			r == -ENOSPC || r == -EDQUOT || r == -EFBIG ? "; give a file where there is room"
+								    : "");
 }
 
 void vm_trace_hello(struct vm *vm)

@@ -7,12 +7,15 @@
 #include "common/working_set.h"
 #include "tests/machine/snapshot_vm.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
-enum { MEMORY = 16 << 20, WORKING_SET_PAGES = 100 };
+enum { MEMORY = 16 << 20, WORKING_SET_PAGES = 100, TRACE_TEXT_MAX = 4 << 20 };
 
 /* --- working sets --- */
 
@@ -93,6 +96,53 @@ static void test_standby_is_held(struct suite *suite, const struct snapshot_file
 	machine_expect_end(suite, &machine, "and ends", VMM_END_KILLED, "ended by SIGTERM");
 }
 
+/* The trace of one that was in standby: of that, and of the restore after it. */
+static void test_standby_is_traced(struct suite *suite, const struct snapshot_files *files)
+{
+	static const char *const words[] = {
+		"\"kind\":\"standby\"", "\"name\":\"standby\"", "\"name\":\"resume\"", "\"hello_us\":null"};
+	char path[] = "/tmp/standby-trace.XXXXXX", *text = calloc(1, TRACE_TEXT_MAX);
+	const char *const options[] = {"--trace", path, NULL};
+	struct vmm_message order = {.arg0 = 3};
+	const int fds[] = {files->state, files->memory};
+	int fd = mkstemp(path);
+	struct machine machine;
+
+	if (fd >= 0 && text && snapshot_vm_stand_by(suite, options, &machine)) {
+		suite_report(suite,
+			snapshot_vm_order(&machine, &order, fds, 2) == 0 && machine_gets_on(&machine),
+			"a traced vmm in standby restores", "it does not");
+		kill(machine.pid, SIGTERM);
+		machine_expect_end(suite, &machine, "and ends", VMM_END_KILLED, "ended by SIGTERM");
+		fd_close(&fd);
+		fd = open(path, O_RDONLY | O_CLOEXEC);
+		if (fd >= 0 && io_read_full(fd, text, TRACE_TEXT_MAX - 1) < 0)
+			text[0] = '\0';
+		for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+			suite_report(
+				suite, strstr(text, words[i]) != NULL, words[i], "it is not in the trace");
+	}
+	fd_close(&fd);
+	unlink(path);
+	free(text);
+}
+
+/* Its file is opened when the order comes. */
+static void test_standby_cannot_be_traced(struct suite *suite, const struct snapshot_files *files)
+{
+	static const char *const options[] = {"--trace", "/nowhere/x", NULL};
+	struct vmm_message order = {.arg0 = 3};
+	const int fds[] = {files->state, files->memory};
+	struct machine machine;
+
+	if (!snapshot_vm_stand_by(suite, options, &machine))
+		return;
+	suite_report(suite, snapshot_vm_order(&machine, &order, fds, 2) == -ENOENT,
+		"one whose trace has no folder refuses its order", "it does not");
+	machine_expect_end(suite, &machine, "and ends", VMM_END_SETUP,
+		"--trace /nowhere/x is in a folder that does not exist; check the path");
+}
+
 static void expect_order_refused(struct suite *suite, struct vmm_message order, const int *fds,
 	unsigned count, int status, const char *name, const char *line)
 {
@@ -164,6 +214,8 @@ static void test_clones(struct suite *suite)
 		test_working_set(suite, &files);
 		test_standby_goes_on(suite, &files, working_set);
 		test_standby_is_held(suite, &files);
+		test_standby_is_traced(suite, &files);
+		test_standby_cannot_be_traced(suite, &files);
 		test_orders_refused(suite, &files, working_set);
 		snapshot_files_close(&files);
 	}

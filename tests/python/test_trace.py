@@ -397,12 +397,40 @@ class TraceCase(unittest.TestCase):
         vm.await_hello()
         self.assertEqual(vm.end(), ENDED_BY_SIGNAL)
         self.assertIn(
-            f"vmm: error: --trace {small}/trace cannot be written: No space left on device; the VM is not concerned\n",
+            f"vmm: error: --trace {small}/trace cannot be written: No space left on device; the VM is not concerned; "
+            "give a file where there is room\n",
             vm.said(),
         )
         self.assertEqual(os.listdir(small), ["trace"])
         with open(f"{small}/trace", encoding="utf-8") as file:
             self.assertEqual(file.read(), "of before")
+
+    def test_memory_that_is_not_known(self) -> None:
+        """The host tells of some of its pages, then no more: null, and no half of it."""
+        kernel = f"{self.folder}/kernel"
+        subprocess.run(
+            ["bash", "-c", f'. tests/support/tiny_guest.sh; elf 2 4096 "$code_reset" >{kernel}'], check=True, timeout=SECONDS
+        )
+
+        def memory(*inject: str) -> Json | None:
+            done = subprocess.run(
+                ["strace", "-f", "-qq", "-o", f"{self.folder}/calls", "-e", "trace=pread64", *inject]
+                + [VMM, "--kernel", kernel, "--mem", "16M", "--trace", self.trace],
+                capture_output=True,
+                timeout=SECONDS,
+                check=False,
+            )
+            self.assertEqual(done.returncode, 4, done.stderr)
+            trace = read_trace(self.trace)
+            self.check_format(trace)
+            result: Json | None = trace["otherData"]["memory"]
+            return result
+
+        self.assertEqual(len((memory() or {})["regions"][0]["touched"]), 16)
+        with open(f"{self.folder}/calls", encoding="utf-8", errors="replace") as file:
+            reads = sum("pread64(" in line for line in file)
+        # Of the sixteen, a block of 1 MiB each, the last four.
+        self.assertIsNone(memory("-e", f"inject=pread64:error=EIO:when={reads - 3}+"))
 
     def test_refusals(self) -> None:
         kernel, disk = f"{BUILD}/kernel/vmlinux-up", f"{self.folder}/disk"
