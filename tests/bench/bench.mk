@@ -30,6 +30,7 @@ $(BUILD)/bench/%: tests/bench/%.c
 	@mkdir -p $(@D)
 	@$(MUSL_CC) $(filter-out -MMD -MP,$(MUSL_CFLAGS)) $(MUSL_LDFLAGS) -s -o $@ $<
 
+comma := ,
 # $(call where-kvm-is,limit,command): here, or in the lab where /dev/kvm is not sound.
 where-kvm-is = if $(BUILD)/host-ctl/host-ctl doctor --kvm-only >/dev/null 2>&1; then $(2); \
 	else tests/lab/run --limit $(1) --memory 6144 -- $(2); fi
@@ -40,8 +41,10 @@ bench-with-results = mkdir -p $(RESULTS); \
 	if $(BUILD)/host-ctl/host-ctl doctor --kvm-only >/dev/null 2>&1; then results=$(RESULTS) bash -c '$(1)'; \
 	else tests/lab/run --limit 1800 --memory 6144 --out $(RESULTS) -- 'results=/results; $(1)'; fi
 
-.PHONY: bench bench-clones bench-sandboxes
-ifneq ($(BENCH),)
+.PHONY: bench bench-clones bench-sandboxes bench-disks bench-python
+ifneq ($(filter disks python,$(BENCH)),)
+bench: bench-$(BENCH)
+else ifneq ($(BENCH),)
 ## make bench BENCH=boot|restore|warm  A and B in turns, with their counts (A='vmm kernel=smp --cpus 2 -- nosmt' B='qemu' N=40; tests/bench/configuration.sh)
 A_boot := vmm
 B_boot := qemu
@@ -56,7 +59,7 @@ A ?= $(A_$(BENCH))
 B ?= $(B_$(BENCH))
 N ?= $(N_$(BENCH))
 bench: bench-needs
-	@[ -n '$(A_$(BENCH))' ] || { echo "bench: '$(BENCH)' is none of boot, restore and warm" >&2; exit 2; }
+	@[ -n '$(A_$(BENCH))' ] || { echo "bench: '$(BENCH)' is none of boot, restore, warm, disks and python" >&2; exit 2; }
 	@[ '$(BENCH)' != boot ] || tests/bench/instructions '$(A)' '$(B)'
 	@$(call bench-with-results,tests/bench/versus --rounds $(N) --json $$results/$(BENCH).json "$(A)" "$(B)")
 else
@@ -74,6 +77,10 @@ bench-clones: bench-needs
 BENCH_SANDBOXES = tests/bench/sandboxes $(SANDBOXES_ARGS) --json $$results/sandboxes.json
 bench-sandboxes: bench-needs
 	@$(call bench-with-results,$(BENCH_SANDBOXES))
+
+## make bench-python  a warm python3 to its first byte against posix_spawn, prefault on and off (PYTHON_ARGS='--blocks N --requests N')
+bench-python: bench-needs $(BUILD)/images/python.erofs
+	@$(call bench-with-results,tests/bench/python $(PYTHON_ARGS) --json $$results/python.json)
 
 .PHONY: bench-needs
 bench-needs: all kernel images lab-prepare $(BENCH_BINS) $(BENCH_IMAGE) $(FIRST_BYTE) $(READY_TIME) $(HEAP_COUNT)
@@ -101,3 +108,8 @@ $(THROUGHPUT_BINS): tests/bench/throughput.h
 .PHONY: bench-throughput
 bench-throughput: all kernel images lab-prepare $(THROUGHPUT_BINS)
 	@$(call bench-with-results,tests/bench/throughput $(BENCH_ARGS) --json $$results/throughput.json)
+
+## make bench-disks  suspend and wake against a copy and a boot, bytes on disk; copy-on-write disks against raw ones (DISKS_ARGS='--rounds N')
+bench-disks: bench-needs $(THROUGHPUT_BINS)
+	@$(call bench-with-results,tests/bench/disks $(DISKS_ARGS) --json $$results/disks.json && \
+		tests/bench/throughput --machines cow$(comma)raw $(COW_ARGS) --json $$results/cow.json)

@@ -3,12 +3,12 @@
  * Clients that ask one server of HTTP/1.1 on a Unix socket for the same, over and over: how many requests a
  * second are answered, and how long each takes.
  *
- *   load NAME CLIENTS REQUESTS SOCKET BODY PATH...
+ *   load [--answer TEXT] NAME CLIENTS REQUESTS SOCKET BODY PATH...
  *
  * CLIENTS threads share REQUESTS; each asks its next one when its last is answered, the n-th of them at the
  * n-th PATH and round again. A request is a connection of its own: POST of BODY to PATH, timed from before
- * the connect to the last byte of the answer. It has failed unless the answer is 200 and holds ANSWER, the
- * end of a command with status 0.
+ * the connect to the last byte of the answer. It has failed unless the answer is 200 and holds TEXT, or
+ * ANSWER, the end of a command with status 0.
  *
  * Prints "sample NAME NS" for each request that was answered so, and last "load NAME ANSWERED FAILED WARM
  * NS": WARM answers say that a VM was warm, and NS is from the first connect to the last answer. Exit status
@@ -38,7 +38,7 @@ enum {
 #define ANSWER "\"kind\":\"exited\",\"code\":0"
 
 struct load {
-	const char *name, *body;
+	const char *name, *body, *wanted;
 	struct sockaddr_un address;
 	char **paths;
 	int path_count;
@@ -97,9 +97,9 @@ static int ask(int fd, struct client *client)
 	return 0;
 }
 
-static bool is_good(const char *answer)
+static bool is_good(const char *answer, const char *wanted)
 {
-	return strncmp(answer, "HTTP/1.1 200 ", 13) == 0 && strstr(answer, ANSWER);
+	return strncmp(answer, "HTTP/1.1 200 ", 13) == 0 && strstr(answer, wanted);
 }
 
 static void fail(struct load *load, int error, const char *answer)
@@ -117,7 +117,7 @@ static void do_request(struct client *client, long index)
 
 	if (fd >= 0)
 		close(fd);
-	if (r < 0 || !is_good(client->answer)) {
+	if (r < 0 || !is_good(client->answer, load->wanted)) {
 		fail(load, r, client->answer);
 		return;
 	}
@@ -187,15 +187,20 @@ static int parse_number(const char *text, long maximum, long *number)
 
 int main(int argc, char **argv)
 {
-	struct load load = {.address.sun_family = AF_UNIX};
+	struct load load = {.address.sun_family = AF_UNIX, .wanted = ANSWER};
 	uint64_t start;
 	long clients;
 	int r;
 
+	if (argc > 2 && strcmp(argv[1], "--answer") == 0) {
+		load.wanted = argv[2];
+		argc -= 2;
+		argv += 2;
+	}
 	if (argc < 7 || parse_number(argv[2], CLIENTS_MAX, &clients) < 0 ||
 		parse_number(argv[3], REQUESTS_MAX, &load.requests) < 0 ||
 		strlen(argv[4]) >= sizeof(load.address.sun_path)) {
-		fprintf(stderr, "usage: load NAME CLIENTS REQUESTS SOCKET BODY PATH...\n");
+		fprintf(stderr, "usage: load [--answer TEXT] NAME CLIENTS REQUESTS SOCKET BODY PATH...\n");
 		return 2;
 	}
 	load.name = argv[1];

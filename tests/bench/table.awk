@@ -36,6 +36,11 @@ function row(name, figure, limit, least,   met) {
 	rows = rows sprintf("%s\n  {\"name\": \"%s\", \"figure\": %.6g, \"target\": %.6g, \"at_least\": %s, \"met\": %s}", rows ? "," : "", name,
 		figure, limit, least ? "true" : "false", met ? "true" : "false")
 }
+# One without a target.
+function figure_row(name, figure) {
+	printf "%-64s %10s\n", name, text_of(figure)
+	rows = rows sprintf("%s\n  {\"name\": \"%s\", \"figure\": %.6g}", rows ? "," : "", name, figure)
+}
 function text_of(number) { return number == int(number) ? sprintf("%d", number) : sprintf("%.4g", number) }
 function time_row(name, kind) {
 	printf "%-64s %10.2f %10.2f %6d\n", name, median(kind) / 1e6, value[kind, 1] / 1e6, count[kind]
