@@ -61,13 +61,15 @@ static int find_image(struct sandbox_boot *boot, const char *state_directory, co
 	const char *path = json_string_value(json_object_get(image, "path"));
 	const char *fault = NULL;
 	struct stat status;
+	bool is_own;
 
 	sandbox_files_path(state_directory, id, SANDBOX_FILES_IMAGE, boot->image, sizeof boot->image);
-	if (access(boot->image, F_OK) < 0)
+	is_own = access(boot->image, F_OK) == 0;
+	if (!is_own)
 		snprintf(boot->image, sizeof boot->image, "%s", path ? path : "");
 	if (stat(boot->image, &status) < 0)
 		fault = strerror(errno);
-	else if (!sandbox_saved_is_image(image, &status))
+	else if (!(is_own ? sandbox_saved_is_own_image : sandbox_saved_is_image)(image, &status))
 		fault = "it has changed since";
 	if (!fault)
 		return 0;

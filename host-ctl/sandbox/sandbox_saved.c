@@ -52,11 +52,20 @@ json_t *sandbox_saved_describe(const struct vm *vm)
 		"bytes", (json_int_t)image.st_size, "changed_ns", (json_int_t)input_file_changed_ns(&image));
 }
 
+static bool has_bytes(const json_t *image, const struct stat *status)
+{
+	return json_integer_value(json_object_get(image, "bytes")) == (json_int_t)status->st_size;
+}
+
 bool sandbox_saved_is_image(const json_t *image, const struct stat *status)
 {
-	return json_integer_value(json_object_get(image, "bytes")) == (json_int_t)status->st_size &&
-	       json_integer_value(json_object_get(image, "changed_ns")) ==
-		       (json_int_t)input_file_changed_ns(status);
+	return has_bytes(image, status) && json_integer_value(json_object_get(image, "changed_ns")) ==
+						   (json_int_t)input_file_changed_ns(status);
+}
+
+bool sandbox_saved_is_own_image(const json_t *image, const struct stat *status)
+{
+	return status->st_nlink > 1 ? sandbox_saved_is_image(image, status) : has_bytes(image, status);
 }
 
 static uint64_t number_of(const json_t *object, const char *field)
@@ -172,15 +181,14 @@ static int find_image(struct restored *restored, int folder, const json_t *about
 	int status = find(folder, SANDBOX_FILES_IMAGE, restored->image, &restored->made.source.image, NULL);
 	struct stat found;
 
-	if (status == -ENOENT && path && stat(path, &found) == 0 && S_ISBLK(found.st_mode)) {
-		snprintf(restored->image, sizeof restored->image, "%s", path);
-		restored->made.source.image = (struct vm_file){restored->image, restored->image};
-		status = 0;
-	}
-	if (status)
-		return status;
-	if (stat(restored->image, &found) < 0)
+	if (!status && stat(restored->image, &found) < 0)
 		return -errno;
+	if (!status)
+		return sandbox_saved_is_own_image(image, &found) ? 0 : -ESTALE;
+	if (status != -ENOENT || !path || stat(path, &found) < 0 || !S_ISBLK(found.st_mode))
+		return status;
+	snprintf(restored->image, sizeof restored->image, "%s", path);
+	restored->made.source.image = (struct vm_file){restored->image, restored->image};
 	return sandbox_saved_is_image(image, &found) ? 0 : -ESTALE;
 }
 

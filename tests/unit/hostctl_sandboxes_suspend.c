@@ -403,7 +403,8 @@ static void test_an_image_that_has_changed(void **state)
 	const struct timespec other = {.tv_sec = 1000000000};
 	struct timespec before;
 	struct daemon daemon;
-	char id[32], path[192], message[320];
+	char id[32], path[192], copy[200], message[320];
+	int fd;
 
 	(void)state;
 	start_one(&daemon, "boot", "{}", id);
@@ -421,6 +422,19 @@ static void test_an_image_that_has_changed(void **state)
 	assert_int_equal(utimensat(AT_FDCWD, path, (struct timespec[]){before, before}, 0), 0);
 	wake(&daemon, id);
 	expect_lives(&daemon, id, 2);
+	/* In a copy of the folder it is the folder's alone, and the time is that of the copying. */
+	suspend(&daemon, id);
+	snprintf(copy, sizeof copy, "%s.copy", path);
+	fd = open(copy, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+	assert_int_equal(ftruncate(fd, sandbox_file_status(&daemon, id, "image").st_size), 0);
+	close(fd);
+	assert_int_equal(rename(copy, path), 0);
+	assert_int_equal(utimensat(AT_FDCWD, path, (struct timespec[]){other, other}, 0), 0);
+	wake(&daemon, id);
+	expect_lives(&daemon, id, 3);
+	suspend(&daemon, id);
+	assert_int_equal(truncate(path, 1), 0);
+	expect_refusal_of(&daemon, "POST", id, "/wake", NULL, 409, "conflict", message);
 	finish(&daemon);
 }
 
