@@ -9,25 +9,27 @@ enum { MEMORY_PAGE = 4096 };
 /* Where guest and host addresses agree below this, KVM can map what the host holds in huge pages as such. */
 #define MEMORY_ALIGNMENT (2ull << 20)
 
+/* Without access, before the aligned bytes and behind them together: some of it on either side, also where
+ * the mapping itself is aligned, as Linux 6.7 and later have it. */
+#define SURROUNDINGS (2 * MEMORY_ALIGNMENT)
+
 _Static_assert(GUEST_HOLE_START % MEMORY_ALIGNMENT == 0 && GUEST_HOLE_END % MEMORY_ALIGNMENT == 0,
 	"the regions begin where large pages do");
-_Static_assert(
-	GUEST_HOLE_END > MEMORY_ALIGNMENT, "a size that leaves room for the hole leaves it for alignment");
+_Static_assert(GUEST_HOLE_END > SURROUNDINGS, "a size that leaves room for the hole leaves it for alignment");
 
-/* What is left of the mapping before and behind the aligned bytes stays without access: nothing else can come
- * to lie right beside guest memory. */
+/* Nothing else can come to lie right beside guest memory. */
 static int add_region(struct guest_memory *memory, gpa_t base, uint64_t size)
 {
 	struct guest_region *region = &memory->regions[memory->count];
 	/* NORESERVE: what the guest never touches costs nothing, and many guests may share one host. */
 	uint8_t *mapping = mmap(
-		NULL, size + MEMORY_ALIGNMENT, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+		NULL, size + SURROUNDINGS, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
 	if (mapping == MAP_FAILED)
 		return -ENOMEM;
 	*region = (struct guest_region){.base = base,
 		.size = size,
-		.host = mapping + -(uintptr_t)mapping % MEMORY_ALIGNMENT,
+		.host = mapping + MEMORY_ALIGNMENT - (uintptr_t)mapping % MEMORY_ALIGNMENT,
 		.mapping = mapping};
 	memory->count++;
 	return mprotect(region->host, size, PROT_READ | PROT_WRITE) < 0 ? -ENOMEM : 0;
@@ -55,7 +57,7 @@ void guest_memory_finish(struct guest_memory *memory)
 		const struct guest_region *region = &memory->regions[i];
 
 		if (region->mapping)
-			munmap(region->mapping, region->size + MEMORY_ALIGNMENT);
+			munmap(region->mapping, region->size + SURROUNDINGS);
 		else
 			munmap(region->host, region->size);
 	}
