@@ -112,8 +112,8 @@ static void handle_identity(struct agent *agent, struct stream *stream, const st
 	if (r == 0)
 		note_first_files(agent);
 	/* Before anything may be started. */
-	if (r == 0)
-		standstill_end(&agent->still);
+	if (r == 0 && (r = standstill_end(&agent->still)) < 0)
+		step = "cgroup.freeze";
 	agent->identified = r == 0;
 	if (r == 0 && !identity_is_same_machine(&identity))
 		change_machine(agent, identity.machine_id);

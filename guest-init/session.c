@@ -74,6 +74,8 @@ int sessions_create(
 		MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (sessions->memory == MAP_FAILED)
 		goto fail;
+	/* The process of a HOLD has no use for it: nothing of it is copied while that waits. */
+	(void)madvise(sessions->memory, memory_bytes, MADV_DONTFORK);
 	for (int i = 0; i < AGENT_SESSIONS_MAX; i++)
 		init_slot(sessions, i);
 	*out = sessions;

@@ -5,7 +5,7 @@
 #include <errno.h>
 #include <string.h>
 
-enum { NS_PER_MS = 1000000 };
+enum { NS_PER_MS = 1000000, RETRY_MS = 100 };
 
 static void time_is_up(void *context)
 {
@@ -52,15 +52,16 @@ void standstill_begin(struct standstill *still)
 	loop_set_timer(still->timer, (uint64_t)STANDSTILL_MAX_MS * NS_PER_MS);
 }
 
-void standstill_end(struct standstill *still)
+int standstill_end(struct standstill *still)
 {
 	int r;
 
 	if (!still->stands)
-		return;
-	still->stands = false;
-	loop_set_timer(still->timer, 0);
+		return 0;
 	r = cgroup_set_freeze(still->groups, false);
+	still->stands = r < 0;
+	loop_set_timer(still->timer, r < 0 ? (uint64_t)RETRY_MS * NS_PER_MS : 0);
 	if (r < 0)
 		log_error("what stands cannot be let go: %s", strerror(-r));
+	return r;
 }

@@ -20,8 +20,8 @@
 #include <stdint.h>
 
 enum {
-	STANDSTILL_READY_MS = 2000, /* of the guest's time, from HELD to the save */
-	STANDSTILL_MAX_MS = 2000,
+	STANDSTILL_READY_MS = 10000, /* of the guest's time, from HELD to the save */
+	STANDSTILL_MAX_MS = 10000,   /* a busy host may need seconds for the identities of many */
 };
 
 struct standstill {
@@ -41,7 +41,7 @@ void standstill_finish(struct standstill *still);
 void standstill_expect(struct standstill *still);
 /* Our stream has ended. */
 void standstill_begin(struct standstill *still);
-/* The identity is there. */
-void standstill_end(struct standstill *still);
+/* The identity is there. 0 or -errno: it stands on, and is tried again; nothing may be started. */
+int standstill_end(struct standstill *still);
 
 #endif
