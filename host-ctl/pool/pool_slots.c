@@ -57,8 +57,8 @@ unsigned int pool_open_places(const struct pool *pool)
 		struct metrics_gauges now;
 
 		pool_read_gauges(other, &now);
-		/* What starts is warm soon. */
-		places += now.warm + now.starting;
+		/* What starts is warm soon, unless somebody waits for it. */
+		places += now.warm + (now.starting > now.queued ? now.starting - now.queued : 0);
 		wanted += count_unserved(other);
 	}
 	return places > wanted ? places - wanted : 0;

@@ -535,10 +535,11 @@ void command_sandbox_changed(struct command *command)
 		stop_clock(command);
 		return;
 	case SANDBOX_PAUSED:
-		if (command->state == COMMAND_WAKING && !command->returns)
+		if (command->state == COMMAND_WAKING && !command->returns) {
 			end_asleep(command);
-		else
-			stop_clock(command);
+			return;
+		}
+		stop_clock(command);
 		take_input_again(command);
 		return;
 	case SANDBOX_SUSPENDED:

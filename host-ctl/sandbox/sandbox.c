@@ -79,6 +79,11 @@ void sandbox_move(struct sandbox *sandbox, enum sandbox_state next, const char *
 	sandbox->state = next;
 	if (before == SANDBOX_SUSPENDING || before == SANDBOX_COPYING)
 		sandbox_suspension_leave(sandbox);
+	/* Not before: the next daemon, too, is to let it run on. */
+	if (before == SANDBOX_RESUMING && sandbox->interrupted) {
+		sandbox->interrupted = false;
+		sandbox_saved_end_copying(sandbox->all->config.state_directory, sandbox->id);
+	}
 	if (before == SANDBOX_WAKING)
 		sandbox_removal_leave(sandbox);
 	if (next == SANDBOX_SUSPENDED)
@@ -586,7 +591,9 @@ int sandbox_restore(
 	sandbox->recorded = true;
 	sandbox->has_folder = sandbox_files_are_there(all->config.state_directory, sandbox->id);
 	sandbox->has_files = sandbox_saved_has_disk(all->config.state_directory, sandbox->id);
-	sandbox->interrupted = sandbox_saved_end_copying(all->config.state_directory, sandbox->id);
+	sandbox->interrupted = vm && sandbox_saved_is_copying(all->config.state_directory, sandbox->id);
+	if (!vm)
+		sandbox_saved_end_copying(all->config.state_directory, sandbox->id);
 	/* Its guest may still hold sessions of the earlier daemon, all of lower ids. */
 	sandbox->last_session = clock_now();
 	sandboxes_add(sandbox);

@@ -195,7 +195,15 @@ static int sync_file(int at, const char *name)
 	return status;
 }
 
-/* Lower and image were brought to the disk when they were made. */
+/* An image in another file system has no name here. */
+static int sync_image(int folder)
+{
+	int status = sync_file(folder, SANDBOX_FILES_IMAGE);
+
+	return status == -ENOENT ? 0 : status;
+}
+
+/* Lower was brought to the disk when it was made; an image that a fork has copied was not. */
 static int sync_one(int all, const char *id)
 {
 	int folder = open_folder(all, id);
@@ -203,6 +211,8 @@ static int sync_one(int all, const char *id)
 
 	if (!status)
 		status = sync_file(folder, SANDBOX_FILES_BOOT);
+	if (!status)
+		status = sync_image(folder);
 	if (!status && fsync(folder) < 0)
 		status = -errno;
 	fd_close(&folder);

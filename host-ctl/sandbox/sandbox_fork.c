@@ -280,6 +280,9 @@ static void go_on(void *context)
 
 	if (fork->parent)
 		return;
+	/* What waits for a place would wait for nobody. */
+	if (!fork->done)
+		delete_children(fork);
 	if (!fork->error.kind)
 		plan_next(fork);
 	for (unsigned int i = 0; i < fork->count; i++) {
@@ -381,10 +384,12 @@ static int begin(struct sandbox_fork *fork, struct sandbox *parent, const struct
 		sandbox_files_check_room(config->state_directory, config->disk_reserve_bytes, error))
 		return -1;
 	fork->copy = (struct sandbox_copy){.folder = fork->folder, .copied = copied};
-	if (sandbox_copy(parent, &fork->copy, error))
-		return -1;
+	/* Of one that stands `copied` may be called before this returns. */
 	fork->parent = parent;
-	return 0;
+	if (sandbox_copy(parent, &fork->copy, error) == 0)
+		return 0;
+	fork->parent = NULL;
+	return -1;
 }
 
 struct sandbox_fork *sandbox_fork_begin(struct sandbox *parent, const struct sandbox_fork_order *order,

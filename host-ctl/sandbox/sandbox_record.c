@@ -214,6 +214,8 @@ void sandbox_record_forget(struct sandbox *sandbox)
 	if (!writing)
 		return;
 	writing->waits = NULL;
+	/* What comes after it holds: it is not to be written over that. */
+	writing->must = false;
 	sandbox->writing = NULL;
 	/* One that is not the journal's now is nobody's. */
 	if (writing->entry.link)

@@ -54,5 +54,4 @@ void sandbox_stands(void *context, bool paused)
 		sandbox_come_up(sandbox);
 	}
 	sandbox->seen = true;
-	sandbox->interrupted = false;
 }

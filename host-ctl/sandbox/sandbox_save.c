@@ -76,7 +76,7 @@ static int open_folder(struct sandbox_save *save, const char *name, int *folder)
 	return *folder < 0 ? fail(save, "its folder", *folder) : 0;
 }
 
-int sandbox_save_make_copy(struct sandbox_save *save, const char *name, bool stood)
+int sandbox_save_make_copy(struct sandbox_save *save, const char *name)
 {
 	int status;
 
@@ -84,7 +84,7 @@ int sandbox_save_make_copy(struct sandbox_save *save, const char *name, bool sto
 	snprintf(save->name, sizeof save->name, "%s", name);
 	if (open_folder(save, save->id, &save->own))
 		return -1;
-	status = stood ? 0 : sandbox_saved_mark_copying(save->own);
+	status = sandbox_saved_mark_copying(save->own);
 	return status ? fail(save, "the note that it is copied", status) : 0;
 }
 
@@ -319,6 +319,18 @@ static int write_about(const struct sandbox_save *save, uint64_t sum)
 	return status;
 }
 
+/* What one that was forked has of its parent, nobody has brought to the disk; else it is there. */
+static int sync_kept(int folder, const char *name)
+{
+	int fd = openat(folder, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW), status;
+
+	if (fd < 0)
+		return errno == ENOENT ? 0 : -errno;
+	status = fsync(fd) < 0 ? -errno : 0;
+	fd_close(&fd);
+	return status;
+}
+
 /* What its guest has written is on the disk: the vmm flushes before it saves. But not its name. */
 static int sync_all(const struct sandbox_save *save)
 {
@@ -328,7 +340,9 @@ static int sync_all(const struct sandbox_save *save)
 			     : 0;
 
 	fd_close(&above);
-	return status;
+	if (!status && !save->whole)
+		status = sync_kept(save->folder, SANDBOX_SAVED_MEMORY);
+	return status ? status : sync_kept(save->folder, SANDBOX_FILES_IMAGE);
 }
 
 /* There may be none of it. */

@@ -36,9 +36,9 @@ struct sandbox_save {
 void sandbox_save_init(struct sandbox_save *save, const char *state_directory, const char *id,
 	const char *template, json_t *made);
 /* It is to be a copy, in a folder of this name, which is its caller's to remove. The guest is about to stand
- * for that, unless it `stood` before: which is noted, until sandbox_save_finish, for a daemon that finds it
- * so. 0, or -1 with save->error set. */
-int sandbox_save_make_copy(struct sandbox_save *save, const char *name, bool stood);
+ * for that, which is noted, until sandbox_save_finish, for a daemon that finds it so. 0, or -1 with
+ * save->error set. */
+int sandbox_save_make_copy(struct sandbox_save *save, const char *name);
 /* Opens what its VM was made of, as far as it is known. */
 void sandbox_save_know_base(struct sandbox_save *save, const struct vm_source *source);
 /* Two new files, in place of those before. 0, or -1 with save->error set. */

@@ -325,10 +325,15 @@ int sandbox_saved_mark_copying(int folder)
 	return status;
 }
 
-bool sandbox_saved_end_copying(const char *state_directory, const char *id)
+bool sandbox_saved_is_copying(const char *state_directory, const char *id)
+{
+	return has(state_directory, id, SANDBOX_SAVED_COPYING);
+}
+
+void sandbox_saved_end_copying(const char *state_directory, const char *id)
 {
 	char path[PATH_MAX];
 
 	make_path(state_directory, id, SANDBOX_SAVED_COPYING, path);
-	return unlink(path) == 0;
+	unlink(path);
 }

@@ -74,7 +74,8 @@ void sandbox_saved_tidy(int folder);
 
 /* Notes that its guest stands only until it is copied, for a daemon that finds it so. 0 or -errno. */
 int sandbox_saved_mark_copying(int folder);
-/* It is so no more. True: it was. */
-bool sandbox_saved_end_copying(const char *state_directory, const char *id);
+bool sandbox_saved_is_copying(const char *state_directory, const char *id);
+/* It is so no more. */
+void sandbox_saved_end_copying(const char *state_directory, const char *id);
 
 #endif

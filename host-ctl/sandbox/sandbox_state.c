@@ -15,9 +15,8 @@ static const struct {
 					    TO(SANDBOX_STOPPING) | TO(SANDBOX_DELETING) | TO(SANDBOX_FAILED)},
 	[SANDBOX_PAUSING] = {"pausing", TO(SANDBOX_PAUSED) | TO(SANDBOX_READY) | TO(SANDBOX_STOPPING) |
 						TO(SANDBOX_DELETING) | TO(SANDBOX_FAILED)},
-	[SANDBOX_PAUSED] = {"paused", TO(SANDBOX_RESUMING) | TO(SANDBOX_COPYING) | TO(SANDBOX_SUSPENDING) |
-					      TO(SANDBOX_STOPPING) | TO(SANDBOX_DELETING) |
-					      TO(SANDBOX_FAILED)},
+	[SANDBOX_PAUSED] = {"paused", TO(SANDBOX_RESUMING) | TO(SANDBOX_SUSPENDING) | TO(SANDBOX_STOPPING) |
+					      TO(SANDBOX_DELETING) | TO(SANDBOX_FAILED)},
 	[SANDBOX_RESUMING] = {"resuming", TO(SANDBOX_READY) | TO(SANDBOX_PAUSED) | TO(SANDBOX_STOPPING) |
 						  TO(SANDBOX_DELETING) | TO(SANDBOX_FAILED)},
 	[SANDBOX_COPYING] = {"copying", TO(SANDBOX_READY) | TO(SANDBOX_PAUSED) | TO(SANDBOX_STOPPING) |
@@ -92,7 +91,7 @@ static const struct rule rules[SANDBOX_STATE_COUNT][SANDBOX_VERB_COUNT] = {
 		[SANDBOX_START] = CONFLICT,
 		[SANDBOX_DELETE] = GO(SANDBOX_DELETING),
 		[SANDBOX_EXEC] = GO(SANDBOX_RESUMING),
-		[SANDBOX_COPY] = GO(SANDBOX_COPYING)},
+		[SANDBOX_COPY] = CONFLICT},
 	[SANDBOX_RESUMING] = {[SANDBOX_PAUSE] = NOT_YET,
 		[SANDBOX_RESUME] = GO(SANDBOX_RESUMING),
 		[SANDBOX_SUSPEND] = NOT_YET,
@@ -207,7 +206,7 @@ static const char *const verbs[SANDBOX_VERB_COUNT] = {
 };
 
 /* What to do about a conflict; empty: nothing helps. */
-static const char *mend_of(enum sandbox_state state, enum sandbox_verb verb)
+static const char *mend_of(enum sandbox_state state)
 {
 	if (state == SANDBOX_STOPPED)
 		return ": start it first";
@@ -215,7 +214,7 @@ static const char *mend_of(enum sandbox_state state, enum sandbox_verb verb)
 		return ": wake it";
 	if (state == SANDBOX_FAILED)
 		return ": delete it, and create another";
-	if (verb == SANDBOX_START && (state == SANDBOX_PAUSED || state == SANDBOX_PAUSING))
+	if (state == SANDBOX_PAUSED || state == SANDBOX_PAUSING)
 		return ": resume it";
 	return "";
 }
@@ -231,7 +230,7 @@ int sandbox_state_apply(enum sandbox_state state, enum sandbox_verb verb, const 
 		return 0;
 	return error_set(error, rule->refusal, "sandbox %s is %s%s%.300s%s, and cannot be %s%s", id,
 		states[state].name, tells ? " (" : "", tells ? reason : "", tells ? ")" : "", verbs[verb],
-		rule->refusal == ERROR_NOT_READY ? " yet" : mend_of(state, verb));
+		rule->refusal == ERROR_NOT_READY ? " yet" : mend_of(state));
 }
 
 bool sandbox_state_may_go(enum sandbox_state from, enum sandbox_state to)

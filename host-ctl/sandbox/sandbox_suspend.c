@@ -486,12 +486,10 @@ static void held(void *context, const struct error *error)
 /* 0, or -1 with *error set. */
 static int begin_copy(struct sandbox_suspension *suspension, struct error *error)
 {
-	if (sandbox_save_make_copy(&suspension->files, suspension->copy->folder, suspension->stood)) {
+	if (sandbox_save_make_copy(&suspension->files, suspension->copy->folder)) {
 		*error = suspension->files.error;
 		return -1;
 	}
-	if (suspension->stood)
-		return 0;
 	/* Also without a disk: what runs in the copy stands then until that is told who it is. */
 	suspension->phase = HOLDS;
 	suspension->sync = sandbox_sync_begin(suspension->sandbox, held, suspension, error);
@@ -514,9 +512,6 @@ int sandbox_copy(struct sandbox *sandbox, struct sandbox_copy *copy, struct erro
 	sandbox->suspension = suspension;
 	sandbox_move(sandbox, SANDBOX_COPYING, NULL);
 	/* The guest has its own time for that. */
-	if (suspension->phase == HOLDS)
-		sandbox_set_clock(sandbox, SANDBOX_CLOCK_PATIENCE, 0);
-	if (suspension->stood)
-		begin_save(suspension, false);
+	sandbox_set_clock(sandbox, SANDBOX_CLOCK_PATIENCE, 0);
 	return 0;
 }

@@ -371,9 +371,10 @@ static void finish(struct serve *serve)
 	journal_queue_destroy(serve->api.journal);
 	if (serve->api.sandboxes)
 		sandboxes_leave_journal(serve->api.sandboxes);
-	/* VMs that did not end still have runs, and these their connections: then the process's end is
-	 * theirs. */
-	if (!serve->api.templates || templates_are_empty(serve->api.templates)) {
+	/* VMs that did not end still have runs, and these their connections, and a worker has its fork: then
+	 * the process's end is theirs. */
+	if ((!serve->api.templates || templates_are_empty(serve->api.templates)) &&
+		!(serve->api.sandboxes && sandboxes_are_busy(serve->api.sandboxes))) {
 		http_destroy(serve->http);
 		sandboxes_destroy(serve->api.sandboxes);
 		templates_destroy(serve->api.templates);

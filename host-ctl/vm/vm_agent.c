@@ -123,6 +123,8 @@ static void state_changed(struct vm *vm, const struct vmm_message *message)
 	} else if (vm->state == VM_LAUNCHED) {
 		vm_move(vm, VM_BOOTING);
 	} else if (vm->state == VM_OWNED && vm->owner && vm->owner->stands) {
+		if (!vm->saves)
+			vm_end_save(vm);
 		vm->owner->stands(vm->owner_context, message->arg0 == VMM_STATE_PAUSED);
 	}
 }

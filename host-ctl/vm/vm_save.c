@@ -125,11 +125,9 @@ void vm_know_memory(struct vm *vm, uint64_t bytes, uint64_t most)
 	if (!bytes || cgroup_memory(vm->config->cgroups, vm->group, &bound))
 		return;
 	most = most ? most : bytes + VM_MEMORY_OVERHEAD;
-	/* Its daemon ended in a save. */
-	if (bound > most) {
+	/* Its daemon ended in a save, which may go on: it is over when the vmm says anything. */
+	if (bound > most)
 		vm->former_group_bytes = most;
-		vm_end_save(vm);
-	}
 }
 
 int vm_ask_save(struct vm *vm, int state, int memory, bool private_only, struct vm_save *save)

@@ -90,7 +90,7 @@ static void test_ends_in_its_midst(void **state)
 
 	(void)state;
 	/* The parent is deleted, */
-	start_one(&daemon, "boot keep-slow:200", "{}", id);
+	start_one(&daemon, "boot keep-slow:1500", "{}", id);
 	fd = begin_fork(&daemon, id, "{\"count\":2}");
 	await_state(&daemon, id, "copying");
 	snprintf(message, sizeof message, "sandbox %s is copying, and cannot be paused yet", id);

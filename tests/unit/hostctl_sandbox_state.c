@@ -13,7 +13,7 @@ static const char *const cells[SANDBOX_STATE_COUNT][SANDBOX_VERB_COUNT] = {
 	[SANDBOX_READY] = {"pausing", "=", "suspending", "=", "stopping", "=", "deleting", "=", "copying"},
 	[SANDBOX_PAUSING] = {"=", "?", "?", "?", "?", "!", "deleting", "?", "?"},
 	[SANDBOX_PAUSED] = {"=", "resuming", "suspending", "resuming", "stopping", "!", "deleting",
-		"resuming", "copying"},
+		"resuming", "!"},
 	[SANDBOX_RESUMING] = {"?", "=", "?", "=", "?", "?", "deleting", "=", "?"},
 	[SANDBOX_COPYING] = {"?", "?", "?", "?", "?", "?", "deleting", "=", "?"},
 	[SANDBOX_SUSPENDING] = {"!", "!", "=", "?", "!", "!", "deleting", "?", "!"},
@@ -44,7 +44,7 @@ static void expect_refusal(
 		mend = ": delete it, and create another";
 		reason = " (why it is so)";
 	}
-	if (verb == SANDBOX_START && (state == SANDBOX_PAUSED || state == SANDBOX_PAUSING))
+	if ((state == SANDBOX_PAUSED || state == SANDBOX_PAUSING) && kind == ERROR_CONFLICT)
 		mend = ": resume it";
 	snprintf(message, sizeof message, "sandbox sb-1 is %s%s, and cannot be %s%s",
 		sandbox_state_name(state), reason, words[verb], mend);
@@ -85,7 +85,7 @@ static void test_transitions(void **state)
 		[SANDBOX_CREATING] = "ready deleting gone failed",
 		[SANDBOX_READY] = "pausing copying suspending stopping deleting failed",
 		[SANDBOX_PAUSING] = "paused ready stopping deleting failed",
-		[SANDBOX_PAUSED] = "resuming copying suspending stopping deleting failed",
+		[SANDBOX_PAUSED] = "resuming suspending stopping deleting failed",
 		[SANDBOX_RESUMING] = "ready paused stopping deleting failed",
 		[SANDBOX_COPYING] = "ready paused stopping deleting failed",
 		[SANDBOX_SUSPENDING] = "suspended ready paused stopping deleting failed",

@@ -549,7 +549,7 @@ static void test_idleness_on_a_full_disk(void **state)
 	char id[32];
 
 	(void)state;
-	start_one(&daemon, "boot keep-slow:200 keep-refused", idle, id);
+	start_one(&daemon, "boot keep-slow:1000 keep-refused", idle, id);
 	await_state(&daemon, id, "suspending");
 	await_state(&daemon, id, "ready");
 	for (int waited = 0; waited < 1500; waited += 50) {
