@@ -384,7 +384,7 @@ static int begin(struct sandbox_fork *fork, struct sandbox *parent, const struct
 		sandbox_files_check_room(config->state_directory, config->disk_reserve_bytes, error))
 		return -1;
 	fork->copy = (struct sandbox_copy){.folder = fork->folder, .copied = copied};
-	/* Of one that stands `copied` may be called before this returns. */
+	/* Before: copied() clears it. */
 	fork->parent = parent;
 	if (sandbox_copy(parent, &fork->copy, error) == 0)
 		return 0;

@@ -88,7 +88,8 @@ struct sandbox_copy {
 	void (*copied)(struct sandbox_copy *copy, const struct error *error);
 	uint64_t pause_us; /* that the guest did not run for it, from the request on to the reply */
 };
-/* READY or PAUSED to COPYING, and back. 0, or -1 with *error set: it stays as it is. */
+/* READY to COPYING, and back; to PAUSED if its vmm does not let it run on. 0, or -1 with *error set: it stays
+ * as it is. */
 int sandbox_copy(struct sandbox *sandbox, struct sandbox_copy *copy, struct error *error);
 /* `copied` will not be called. */
 void sandbox_copy_leave(struct sandbox *sandbox);

@@ -214,7 +214,8 @@ void sandbox_record_forget(struct sandbox *sandbox)
 	if (!writing)
 		return;
 	writing->waits = NULL;
-	/* What comes after it holds: it is not to be written over that. */
+	/* What comes after it holds, at once or, of one that is to wake, when its VM is held: it is not to be
+	 * written over that. */
 	writing->must = false;
 	sandbox->writing = NULL;
 	/* One that is not the journal's now is nobody's. */

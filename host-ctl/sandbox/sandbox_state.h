@@ -15,7 +15,7 @@
  *
  *   READY, PAUSED ──▶ SUSPENDING ──▶ SUSPENDED ◀──▶ WAKING ──▶ READY
  *
- *   READY, PAUSED ──▶ COPYING ──▶ READY, PAUSED again
+ *   READY ──▶ COPYING ──▶ READY, or PAUSED if its vmm does not let it run on
  *
  * SUSPENDED has no VM, and all of its guest on the disk. What fails before leads back: to READY or PAUSED
  * from SUSPENDING, to SUSPENDED from WAKING. One that has its files on a disk may be stopped from there: what

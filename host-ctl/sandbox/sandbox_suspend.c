@@ -17,7 +17,7 @@
  *
  *   HOLDS ──what it wrote is on its disk──▶ PAUSES ─▶ SAVES ─▶ WRITES ──so is its disk──▶ RESUMES
  *
- * HOLDS only where the guest runs. What fails, at each point, lets it run on.
+ * What fails, at each point, lets it run on.
  */
 #include "common/io.h"
 #include "common/log.h"

@@ -125,7 +125,7 @@ void vm_know_memory(struct vm *vm, uint64_t bytes, uint64_t most)
 	if (!bytes || cgroup_memory(vm->config->cgroups, vm->group, &bound))
 		return;
 	most = most ? most : bytes + VM_MEMORY_OVERHEAD;
-	/* Its daemon ended in a save, which may go on: it is over when the vmm says anything. */
+	/* Its daemon ended in a save, which may go on: it is over when the vmm says how it stands. */
 	if (bound > most)
 		vm->former_group_bytes = most;
 }
