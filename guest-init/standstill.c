@@ -9,8 +9,11 @@ enum { NS_PER_MS = 1000000, RETRY_MS = 100 };
 
 static void time_is_up(void *context)
 {
-	log_warn("no identity came: what ran in the guest that this is a clone of goes on");
-	standstill_end(context);
+	struct standstill *still = context;
+
+	if (!still->fails)
+		log_warn("no identity came: what ran in the guest that this is a clone of goes on");
+	standstill_end(still);
 }
 
 void standstill_init(struct standstill *still, struct loop *loop, struct cgroup_set *groups)
@@ -61,7 +64,8 @@ int standstill_end(struct standstill *still)
 	r = cgroup_set_freeze(still->groups, false);
 	still->stands = r < 0;
 	loop_set_timer(still->timer, r < 0 ? (uint64_t)RETRY_MS * NS_PER_MS : 0);
-	if (r < 0)
+	if (r < 0 && !still->fails)
 		log_error("what stands cannot be let go: %s", strerror(-r));
+	still->fails = r < 0;
 	return r;
 }

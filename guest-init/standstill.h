@@ -30,6 +30,7 @@ struct standstill {
 	struct loop_source *timer; /* made when first needed */
 	uint64_t ready_until_ns;   /* 0: OFF, or STANDS */
 	bool stands;
+	bool fails; /* to be let go, which was said */
 };
 
 /* OFF. loop and groups: the caller's, and outlive it. */

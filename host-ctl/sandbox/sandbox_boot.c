@@ -69,7 +69,8 @@ static int find_image(struct sandbox_boot *boot, const char *state_directory, co
 		snprintf(boot->image, sizeof boot->image, "%s", path ? path : "");
 	if (stat(boot->image, &status) < 0)
 		fault = strerror(errno);
-	else if (!(is_own ? sandbox_saved_is_own_image : sandbox_saved_is_image)(image, &status))
+	else if (!(is_own ? sandbox_saved_is_own_image(image, boot->image, &status)
+			  : sandbox_saved_is_image(image, &status)))
 		fault = "it has changed since";
 	if (!fault)
 		return 0;

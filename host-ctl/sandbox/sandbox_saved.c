@@ -12,9 +12,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
-enum { MAGIC_BYTES = 8, SUM_AT = 32, SUM_DIGITS = VMM_RESTORE_SUM_DIGITS };
+enum { MAGIC_BYTES = 8, SUM_AT = 32, SUM_DIGITS = VMM_RESTORE_SUM_DIGITS, NS_PER_S = 1000000000 };
 
 /* A source, with the texts that it needs. */
 struct restored {
@@ -63,9 +64,20 @@ bool sandbox_saved_is_image(const json_t *image, const struct stat *status)
 						   (json_int_t)input_file_changed_ns(status);
 }
 
-bool sandbox_saved_is_own_image(const json_t *image, const struct stat *status)
+/* Other folders may get links to it, and descriptions that tell that time. */
+static bool put_time_back(const json_t *image, const char *path)
 {
-	return status->st_nlink > 1 ? sandbox_saved_is_image(image, status) : has_bytes(image, status);
+	const json_int_t changed_ns = json_integer_value(json_object_get(image, "changed_ns"));
+	const struct timespec times[2] = {
+		{.tv_nsec = UTIME_OMIT}, {.tv_sec = changed_ns / NS_PER_S, .tv_nsec = changed_ns % NS_PER_S}};
+
+	return utimensat(AT_FDCWD, path, times, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+bool sandbox_saved_is_own_image(const json_t *image, const char *path, const struct stat *status)
+{
+	return sandbox_saved_is_image(image, status) ||
+	       (status->st_nlink == 1 && has_bytes(image, status) && put_time_back(image, path));
 }
 
 static uint64_t number_of(const json_t *object, const char *field)
@@ -184,7 +196,7 @@ static int find_image(struct restored *restored, int folder, const json_t *about
 	if (!status && stat(restored->image, &found) < 0)
 		return -errno;
 	if (!status)
-		return sandbox_saved_is_own_image(image, &found) ? 0 : -ESTALE;
+		return sandbox_saved_is_own_image(image, restored->image, &found) ? 0 : -ESTALE;
 	if (status != -ENOENT || !path || stat(path, &found) < 0 || !S_ISBLK(found.st_mode))
 		return status;
 	snprintf(restored->image, sizeof restored->image, "%s", path);

@@ -45,9 +45,10 @@ json_t *sandbox_saved_describe(const struct vm *vm);
  * files, and what it has of them in memory, lie upon it. image: of a description, {"path", "bytes",
  * "changed_ns"}. */
 bool sandbox_saved_is_image(const json_t *image, const struct stat *status);
-/* The same of the file under SANDBOX_FILES_IMAGE. One that has no other name is the folder's alone, so nobody
- * changes it under one: its size has to do, for it has another time when the folder was copied. */
-bool sandbox_saved_is_own_image(const json_t *image, const struct stat *status);
+/* The same of the file under SANDBOX_FILES_IMAGE, which is at path. One that has no other name is the
+ * folder's alone, so nobody changes it under one: its size has to do, and it gets the time that it had, for a
+ * folder that was copied has another. */
+bool sandbox_saved_is_own_image(const json_t *image, const char *path, const struct stat *status);
 /* How much memory such a guest has; 0: it does not say. */
 uint64_t sandbox_saved_memory_bytes(const json_t *made);
 

@@ -432,6 +432,9 @@ static void test_an_image_that_has_changed(void **state)
 	assert_int_equal(utimensat(AT_FDCWD, path, (struct timespec[]){other, other}, 0), 0);
 	wake(&daemon, id);
 	expect_lives(&daemon, id, 3);
+	/* So that links to it, as forks make them, are of what was described. */
+	assert_int_equal(sandbox_file_status(&daemon, id, "image").st_mtim.tv_sec, before.tv_sec);
+	assert_int_equal(sandbox_file_status(&daemon, id, "image").st_mtim.tv_nsec, before.tv_nsec);
 	suspend(&daemon, id);
 	assert_int_equal(truncate(path, 1), 0);
 	expect_refusal_of(&daemon, "POST", id, "/wake", NULL, 409, "conflict", message);
