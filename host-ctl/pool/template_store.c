@@ -176,16 +176,6 @@ void template_store_abandon(const struct template_store *store, const char *fold
 	remove_folder(store->folder, folder);
 }
 
-static int sync_file(int folder, const char *name)
-{
-	int fd = openat(folder, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW), r = 0;
-
-	if (fd < 0 || fsync(fd) < 0)
-		r = -errno;
-	fd_close(&fd);
-	return r;
-}
-
 /* The folder gets the name. What had it before has the folder's name then, and goes. */
 static int give_name(const struct template_store *store, const char *folder, const char *name)
 {
@@ -204,13 +194,13 @@ int template_store_write(int fd, const struct template *template)
 	int r = json_file_write(fd, description, template->about);
 
 	if (!r)
-		r = sync_file(fd, "state");
+		r = state_folder_sync(fd, "state");
 	if (!r)
-		r = sync_file(fd, "memory");
+		r = state_folder_sync(fd, "memory");
 	if (!r && template->working_set >= 0)
-		r = sync_file(fd, "working-set");
+		r = state_folder_sync(fd, "working-set");
 	if (!r && template->disk >= 0)
-		r = sync_file(fd, TEMPLATE_DISK);
+		r = state_folder_sync(fd, TEMPLATE_DISK);
 	return !r && fsync(fd) < 0 ? -errno : r;
 }
 

@@ -186,19 +186,10 @@ int sandbox_files_copy(const char *state_directory, const char *from, const char
 		STATE_FOLDER_SANDBOXES, strerror(-status));
 }
 
-static int sync_file(int at, const char *name)
-{
-	int fd = openat(at, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-	int status = fd < 0 || fsync(fd) < 0 ? -errno : 0;
-
-	fd_close(&fd);
-	return status;
-}
-
 /* An image in another file system has no name here. */
 static int sync_image(int folder)
 {
-	int status = sync_file(folder, SANDBOX_FILES_IMAGE);
+	int status = state_folder_sync(folder, SANDBOX_FILES_IMAGE);
 
 	return status == -ENOENT ? 0 : status;
 }
@@ -207,10 +198,10 @@ static int sync_image(int folder)
 static int sync_one(int all, const char *id)
 {
 	int folder = open_folder(all, id);
-	int status = folder < 0 ? folder : sync_file(folder, SANDBOX_FILES_UPPER);
+	int status = folder < 0 ? folder : state_folder_sync(folder, SANDBOX_FILES_UPPER);
 
 	if (!status)
-		status = sync_file(folder, SANDBOX_FILES_BOOT);
+		status = state_folder_sync(folder, SANDBOX_FILES_BOOT);
 	if (!status)
 		status = sync_image(folder);
 	if (!status && fsync(folder) < 0)
@@ -225,9 +216,9 @@ int sandbox_files_sync(const char *state_directory, const char *id, struct error
 	int status = all < 0 ? all : sync_one(all, id);
 
 	if (!status)
-		status = sync_file(all, ".");
+		status = state_folder_sync(all, ".");
 	if (!status)
-		status = sync_file(AT_FDCWD, state_directory);
+		status = state_folder_sync(AT_FDCWD, state_directory);
 	fd_close(&all);
 	if (!status || status == -ENOENT)
 		return 0;

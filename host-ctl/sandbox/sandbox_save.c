@@ -322,13 +322,9 @@ static int write_about(const struct sandbox_save *save, uint64_t sum)
 /* What one that was forked has of its parent, nobody has brought to the disk; else it is there. */
 static int sync_kept(int folder, const char *name)
 {
-	int fd = openat(folder, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW), status;
+	int status = state_folder_sync(folder, name);
 
-	if (fd < 0)
-		return errno == ENOENT ? 0 : -errno;
-	status = fsync(fd) < 0 ? -errno : 0;
-	fd_close(&fd);
-	return status;
+	return status == -ENOENT ? 0 : status;
 }
 
 /* What its guest has written is on the disk: the vmm flushes before it saves. But not its name. */

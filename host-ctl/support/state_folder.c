@@ -121,3 +121,12 @@ int state_folder_lock(int folder)
 	}
 	return 0;
 }
+
+int state_folder_sync(int folder, const char *name)
+{
+	int fd = openat(folder, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	int status = fd < 0 || fsync(fd) < 0 ? -errno : 0;
+
+	fd_close(&fd);
+	return status;
+}

@@ -36,4 +36,8 @@ int state_folder_put_aside(int folder, const char *name, char aside[STATE_FOLDER
  */
 int state_folder_lock(int folder);
 
+/* What was written to a file of a folder, or to that itself ("."), is on the disk then. 0 or -errno; -ELOOP:
+ * it is a symbolic link. */
+int state_folder_sync(int folder, const char *name);
+
 #endif
