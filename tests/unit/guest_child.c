@@ -4,24 +4,6 @@
 
 enum { A_WHILE_MS = 200, DEADLINE_MS = 400, MUCH = 4 * AGENT_OUTPUT_BUFFER };
 
-static void identify(struct fixture *f, uint8_t machine)
-{
-	struct agent_control control = {.version = AGENT_PROTO_VERSION};
-	struct agent_identity identity = {.realtime_ns = 1, .machine_id = {machine}, .hostname = "a"};
-	struct agent_status status;
-	struct client client;
-	struct frame frame;
-
-	client_open(f, &client);
-	client_send(f, &client, AGENT_CONTROL, &control, sizeof(control));
-	client_expect(f, &client, AGENT_HELLO, &frame);
-	client_send(f, &client, AGENT_IDENTITY, &identity, sizeof(identity));
-	client_expect(f, &client, AGENT_IDENTITY_DONE, &frame);
-	memcpy(&status, frame.payload, sizeof(status));
-	assert_int_equal(status.status, 0);
-	client_close(&client);
-}
-
 static pid_t start(struct fixture *f, struct client *client, const struct command *command)
 {
 	struct agent_started started;
@@ -34,14 +16,6 @@ static pid_t start(struct fixture *f, struct client *client, const struct comman
 	return (pid_t)started.pid;
 }
 
-static void turn_for(struct fixture *f, uint64_t ms)
-{
-	uint64_t end = test_now_ms() + ms;
-
-	while (test_now_ms() < end)
-		loop_turn(f->loop, 5);
-}
-
 /* It has ended, and the agent has reaped it. */
 static void await_end(struct fixture *f, pid_t pid)
 {
@@ -51,15 +25,6 @@ static void await_end(struct fixture *f, pid_t pid)
 		assert_true(test_now_ms() < end);
 		loop_turn(f->loop, TURN_MS);
 	}
-}
-
-static void expect_runs(struct fixture *f, uint64_t id)
-{
-	struct command command = {.argv = ARGV("/bin/true"), .id = id};
-	struct outcome outcome;
-
-	run_command(f, &command, &outcome);
-	assert_int_equal(outcome.exit.kind, AGENT_EXITED);
 }
 
 static void expect_no_session(struct fixture *f, uint64_t id)
@@ -80,9 +45,9 @@ static void what_runs_goes_on_and_its_session_is_gone(void **state)
 	struct client reader;
 	pid_t pid;
 
-	identify(f, 1);
+	give_identity_of(f, 1);
 	pid = start(f, &reader, &command);
-	identify(f, 2);
+	give_identity_of(f, 2);
 	client_expect_end(f, &reader);
 	client_close(&reader);
 	turn_for(f, A_WHILE_MS);
@@ -91,7 +56,7 @@ static void what_runs_goes_on_and_its_session_is_gone(void **state)
 	expect_runs(f, 7); /* the number is free, and means another one now */
 	assert_int_equal(kill(pid, 0), 0);
 	/* Its child is another machine again. */
-	identify(f, 3);
+	give_identity_of(f, 3);
 	turn_for(f, A_WHILE_MS);
 	assert_int_equal(kill(pid, 0), 0);
 	expect_no_session(f, 7);
@@ -101,9 +66,9 @@ static void what_ended_is_gone(void **state)
 {
 	struct fixture *f = *state;
 
-	identify(f, 1);
+	give_identity_of(f, 1);
 	expect_runs(f, 7);
-	identify(f, 2);
+	give_identity_of(f, 2);
 	expect_no_session(f, 7);
 }
 
@@ -117,11 +82,11 @@ static void output_is_thrown_away(void **state)
 	pid_t pid;
 
 	snprintf(script, sizeof(script), "head -c %d /dev/zero; head -c %d /dev/zero >&2", MUCH, MUCH);
-	identify(f, 1);
+	give_identity_of(f, 1);
 	pid = start(f, &reader, &command);
 	turn_for(f, A_WHILE_MS);
 	assert_int_equal(kill(pid, 0), 0);
-	identify(f, 2);
+	give_identity_of(f, 2);
 	await_end(f, pid);
 	client_close(&reader);
 	expect_no_session(f, 7);
@@ -134,9 +99,9 @@ static void stdin_stays_open(void **state)
 	struct client reader;
 	pid_t pid;
 
-	identify(f, 1);
+	give_identity_of(f, 1);
 	pid = start(f, &reader, &command);
-	identify(f, 2);
+	give_identity_of(f, 2);
 	client_close(&reader);
 	turn_for(f, A_WHILE_MS);
 	assert_int_equal(kill(pid, 0), 0);
@@ -150,9 +115,9 @@ static void a_terminal_is_not_hung_up(void **state)
 	struct client reader;
 	pid_t pid;
 
-	identify(f, 1);
+	give_identity_of(f, 1);
 	pid = start(f, &reader, &command);
-	identify(f, 2);
+	give_identity_of(f, 2);
 	client_close(&reader);
 	turn_for(f, A_WHILE_MS);
 	assert_int_equal(kill(pid, 0), 0);
@@ -165,9 +130,9 @@ static void a_deadline_holds(void **state)
 	struct client reader;
 	pid_t pid;
 
-	identify(f, 1);
+	give_identity_of(f, 1);
 	pid = start(f, &reader, &command);
-	identify(f, 2);
+	give_identity_of(f, 2);
 	client_close(&reader);
 	await_end(f, pid);
 	expect_runs(f, 7);
@@ -186,10 +151,10 @@ static void children_that_were_kept_write_on(void **state)
 
 	assert_true(fd >= 0);
 	snprintf(script, sizeof(script), "(sleep 0.3; echo a; echo b; echo c > %s) & exit 0", file);
-	identify(f, 1);
+	give_identity_of(f, 1);
 	run_command(f, &command, &outcome);
 	assert_int_equal(outcome.exit.kind, AGENT_EXITED);
-	identify(f, 2);
+	give_identity_of(f, 2);
 	expect_no_session(f, 7);
 	while (status.st_size == 0) {
 		assert_true(test_now_ms() < end);
@@ -207,13 +172,13 @@ static void slots_are_free_again_when_what_was_forgotten_ends(void **state)
 	struct client reader;
 	pid_t pid = 0;
 
-	identify(f, 1);
+	give_identity_of(f, 1);
 	for (int i = 1; i <= AGENT_SESSIONS_MAX; i++) {
 		command.id = (uint64_t)i;
 		pid = start(f, &reader, &command);
 		client_close(&reader);
 	}
-	identify(f, 2);
+	give_identity_of(f, 2);
 	client_open(f, &reader);
 	command.id = 1;
 	client_new(f, &reader, &command);

@@ -404,10 +404,10 @@ static inline void client_expect_error(struct fixture *f, struct client *client,
 	client_expect_end(f, client);
 }
 
-static inline void give_identity(struct fixture *f)
+static inline void give_identity_of(struct fixture *f, uint8_t machine)
 {
 	struct agent_control control = {.version = AGENT_PROTO_VERSION};
-	struct agent_identity identity = {.realtime_ns = 1, .machine_id = {1}, .hostname = "sandbox-1"};
+	struct agent_identity identity = {.realtime_ns = 1, .machine_id = {machine}, .hostname = "sandbox-1"};
 	struct agent_status status;
 	struct client client;
 	struct frame frame;
@@ -420,6 +420,11 @@ static inline void give_identity(struct fixture *f)
 	memcpy(&status, frame.payload, sizeof(status));
 	assert_int_equal(status.status, 0);
 	client_close(&client);
+}
+
+static inline void give_identity(struct fixture *f)
+{
+	give_identity_of(f, 1);
 }
 
 /* ---- commands ---- */
@@ -530,5 +535,22 @@ static inline void run_command(struct fixture *f, const struct command *command,
 
 #define ARGV(...) ((const char *const[]){__VA_ARGS__, NULL})
 #define SHELL(script) ARGV("/bin/sh", "-c", script)
+
+static inline void turn_for(struct fixture *f, uint64_t ms)
+{
+	uint64_t end = test_now_ms() + ms;
+
+	while (test_now_ms() < end)
+		loop_turn(f->loop, 5);
+}
+
+static inline void expect_runs(struct fixture *f, uint64_t id)
+{
+	struct command command = {.argv = ARGV("/bin/true"), .id = id};
+	struct outcome outcome;
+
+	run_command(f, &command, &outcome);
+	assert_int_equal(outcome.exit.kind, AGENT_EXITED);
+}
 
 #endif

@@ -84,23 +84,6 @@ static void expect_new_refused(struct fixture *f, uint64_t id, int error, const 
 	client_close(&client);
 }
 
-static void expect_runs(struct fixture *f, uint64_t id)
-{
-	struct command command = {.argv = ARGV("/bin/true"), .id = id};
-	struct outcome outcome;
-
-	run_command(f, &command, &outcome);
-	assert_int_equal(outcome.exit.kind, AGENT_EXITED);
-}
-
-static void turn_for(struct fixture *f, uint64_t ms)
-{
-	uint64_t end = test_now_ms() + ms;
-
-	while (test_now_ms() < end)
-		loop_turn(f->loop, 5);
-}
-
 static void a_reset_link_is_opened_again_and_needs_identity(void **state)
 {
 	struct fixture *f = *state;
