@@ -42,6 +42,24 @@ struct saved {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static struct fake_held *sessions;
+static bool stands; /* the VM is paused */
+
+void fake_stand(bool now)
+{
+	pthread_mutex_lock(&lock);
+	stands = now;
+	pthread_cond_broadcast(&changed);
+	pthread_mutex_unlock(&lock);
+}
+
+/* As a guest's, no session begins, writes or ends while the VM is paused: what is saved is all that it has told
+ * of. Locks. */
+static void lock_running(void)
+{
+	pthread_mutex_lock(&lock);
+	while (stands)
+		pthread_cond_wait(&changed, &lock);
+}
 
 /* Beyond what a guest holds, those that ended give way, the oldest first. Locked. */
 static void make_room(void)
@@ -73,7 +91,7 @@ void fake_hold(struct fake *fake, bool has_input)
 	held->incoming = -1;
 	held->takes_input = has_input;
 	fake->held = held;
-	pthread_mutex_lock(&lock);
+	lock_running();
 	make_room();
 	held->next = sessions;
 	sessions = held;
@@ -172,7 +190,7 @@ static bool take_over(struct fake *fake, bool wait)
 
 static void keep(struct fake_held *held, int stream, const uint8_t *data, size_t length)
 {
-	pthread_mutex_lock(&lock);
+	lock_running();
 	for (size_t i = 0; i < length; i++)
 		held->bytes[stream][(held->end[stream] + i) % AGENT_OUTPUT_BUFFER] = data[i];
 	held->end[stream] += length;
@@ -241,7 +259,7 @@ bool fake_try_frame(struct fake *fake, struct frame_reader *reader, struct frame
 
 void fake_put_exit(struct fake *fake, const struct agent_exit *ending)
 {
-	pthread_mutex_lock(&lock);
+	lock_running();
 	fake->held->over = true;
 	fake->held->ending = *ending;
 	pthread_mutex_unlock(&lock);

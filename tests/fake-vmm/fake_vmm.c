@@ -199,6 +199,12 @@ static void come_back(struct fake *fake)
 
 /* --- snapshots --- */
 
+static void set_paused(struct fake *fake, bool paused)
+{
+	fake->paused = paused;
+	fake_stand(paused);
+}
+
 /* PAUSE, RESUME and SAVE are replied to here. False: it is another request. */
 static bool take_snapshot_request(
 	struct fake *fake, const struct vmm_message *request, int *fds, size_t count)
@@ -214,7 +220,7 @@ static bool take_snapshot_request(
 	else if (request->type != VMM_PAUSE && request->type != VMM_RESUME)
 		return false;
 	if (!reply.status && request->type != VMM_SAVE)
-		fake->paused = request->type == VMM_PAUSE;
+		set_paused(fake, request->type == VMM_PAUSE);
 	for (size_t i = 0; i < count; i++)
 		fd_close(&fds[i]);
 	if (request->type == VMM_PAUSE && fake_told(fake, "pause-nothing"))

@@ -74,6 +74,8 @@ void fake_restore(struct fake *fake, int memory, int pages, const char *sum);
 void fake_save_held(int fd);
 void fake_restore_held(const struct fake *fake, int fd, off_t at);
 
+/* The VM is paused, or runs; until it is told, it runs. */
+void fake_stand(bool now);
 /* As NEW has it. */
 void fake_hold(struct fake *fake, bool has_input);
 /* Output: kept, and sent to who is attached. */
