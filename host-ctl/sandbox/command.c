@@ -7,6 +7,7 @@
 #include "host-ctl/sandbox/command_record.h"
 #include "host-ctl/sandbox/commands.h"
 #include "host-ctl/sandbox/events.h"
+#include "host-ctl/sandbox/sandbox_private.h"
 #include "host-ctl/sandbox/sandboxes_private.h"
 #include "host-ctl/support/clock.h"
 
@@ -240,6 +241,7 @@ void command_end(struct command *command, const struct run_result *result)
 		commands_trim(command);
 	command->state = COMMAND_ENDED;
 	command->ended_ms = clock_wall_ms();
+	sandbox_suspension_look(command->sandbox);
 	command_record_end(command);
 	log_end(command);
 	run_result_count(&command->result, command->sandbox->all->config.metrics);

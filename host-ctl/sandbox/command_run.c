@@ -3,6 +3,7 @@
  * sandbox. What ends the command is the last thing that its caller does with it. */
 #include "common/io.h"
 #include "host-ctl/sandbox/command_private.h"
+#include "host-ctl/sandbox/sandbox_private.h"
 #include "host-ctl/sandbox/sandboxes_private.h"
 #include "host-ctl/support/clock.h"
 
@@ -159,6 +160,7 @@ static void take_started(struct command *command, const struct frame *frame)
 	tell_started(command, frame, started.stdin_credit);
 	if (command->returns)
 		drained(command);
+	sandbox_suspension_look(command->sandbox);
 }
 
 /* After a sleep the guest tells again what it still holds. What it does not is lost, with what came before,

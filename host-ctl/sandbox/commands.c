@@ -170,6 +170,16 @@ void commands_sleep(struct sandbox *sandbox)
 	}
 }
 
+bool commands_are_under_way(const struct sandbox *sandbox)
+{
+	const struct command *command = sandbox->commands;
+
+	while (command && command->state != COMMAND_CONNECTING &&
+		(command->state != COMMAND_RUNNING || command->session.state != SESSION_STARTING))
+		command = command->next;
+	return command;
+}
+
 void commands_destroy(struct sandbox *sandbox)
 {
 	while (sandbox->commands)

@@ -37,6 +37,8 @@ void commands_note_ended(struct command *command);
 /* The sandbox is suspended, and its VM about to end: what runs, or is about to, is as command_sleep leaves
  * it. */
 void commands_sleep(struct sandbox *sandbox);
+/* What is to start one is on its way to the guest, or was it and nothing came back yet. */
+bool commands_are_under_way(const struct sandbox *sandbox);
 void commands_destroy(struct sandbox *sandbox);
 
 #endif

@@ -25,6 +25,7 @@
 enum {
 	SANDBOX_ID_MAX = 24, /* "sb-" and 16 hexadecimal digits */
 	SANDBOX_PATIENCE_MS = 10 * 1000,
+	SANDBOX_ARRIVAL_MS = 5 * 1000,	  /* for what is on its way to a guest that is to be suspended */
 	SANDBOX_SAVE_MS = 10 * 60 * 1000, /* for its vmm to write all of its memory */
 	SANDBOX_RETURN_MS = 60 * 1000, /* for the agent of one that was taken back, which runs, to be there */
 	/* After a suspension that failed, before idleness asks for the next; doubled with each. */

@@ -128,7 +128,7 @@ void sandbox_time_is_up(struct sandbox *sandbox, enum sandbox_clock clock)
 	case SANDBOX_CLOCK_PATIENCE:
 		if (sandbox->state == SANDBOX_STOPPING)
 			vm_end(sandbox->vm, "its guest did not shut down in time");
-		else
+		else if (!sandbox_suspension_go_on(sandbox))
 			sandbox_fail(sandbox, "the vmm did not answer in time");
 		return;
 	default:

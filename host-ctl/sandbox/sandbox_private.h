@@ -93,6 +93,10 @@ struct sandbox_copy {
 int sandbox_copy(struct sandbox *sandbox, struct sandbox_copy *copy, struct error *error);
 /* `copied` will not be called. */
 void sandbox_copy_leave(struct sandbox *sandbox);
+/* A command has begun in the guest, or ended: what waits for that is looked at again. */
+void sandbox_suspension_look(struct sandbox *sandbox);
+/* Commands on their way to the guest are there, or their time is over. False: nobody waited for them. */
+bool sandbox_suspension_go_on(struct sandbox *sandbox);
 /* A worker has its files. */
 bool sandbox_suspension_works(const struct sandbox *sandbox);
 

@@ -5,9 +5,12 @@
  * Suspended, it goes from memory to the disk:
  *
  *   PAUSES ──the guest stands──▶ SAVES ──the vmm has written──▶ WRITES ──a worker has synced──▶ NOTES
- *                                  ▲ it lies upon nothing known: all │                            │ the row
- *                                  └─────────────────────────────────┘                            ▼
+ *     ▲                            ▲ it lies upon nothing known: all │                            │ the row
+ *   AWAITS                         └─────────────────────────────────┘                            ▼
  *                                                                                               ENDS
+ *
+ * AWAITS: a command is on its way to the guest. Saved without it, nobody could tell later whether it has run;
+ * so the guest gets the time to say that it has begun, at most SANDBOX_ARRIVAL_MS of it.
  *
  * From ENDS on what is saved is the truth, and the VM ends; before, the VM is, and what fails undoes what is
  * there of the save and lets the guest run on, if it ran. A VM that ends by itself fails its sandbox until
@@ -35,7 +38,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum phase { HOLDS, PAUSES, SAVES, WRITES, NOTES, ENDS, RESUMES };
+enum phase { AWAITS, HOLDS, PAUSES, SAVES, WRITES, NOTES, ENDS, RESUMES };
 
 struct sandbox_suspension {
 	struct sandboxes *all;
@@ -446,7 +449,9 @@ int sandbox_suspend(struct sandbox *sandbox, struct error *error)
 	suspension = make(sandbox, error);
 	if (!suspension)
 		return -1;
-	status = suspension->stood ? 0 : ask_pause(suspension);
+	if (!suspension->stood && commands_are_under_way(sandbox))
+		suspension->phase = AWAITS;
+	status = suspension->stood || suspension->phase == AWAITS ? 0 : ask_pause(suspension);
 	if (status) {
 		drop(suspension);
 		return sandbox_refuse_request(sandbox, status, error);
@@ -455,9 +460,37 @@ int sandbox_suspend(struct sandbox *sandbox, struct error *error)
 	sandbox->has_folder = true;
 	fd_close(&sandbox->stream);
 	sandbox_move(sandbox, SANDBOX_SUSPENDING, NULL);
+	if (suspension->phase == AWAITS)
+		sandbox_set_clock(sandbox, SANDBOX_CLOCK_PATIENCE, SANDBOX_ARRIVAL_MS);
 	if (suspension->stood)
 		begin_save(suspension, false);
 	return 0;
+}
+
+/* In a turn of its own, for who tells it is in the midst of a command. */
+void sandbox_suspension_look(struct sandbox *sandbox)
+{
+	const struct sandbox_suspension *suspension = sandbox->suspension;
+
+	if (suspension && suspension->phase == AWAITS && !commands_are_under_way(sandbox))
+		sandbox_set_clock(sandbox, SANDBOX_CLOCK_PATIENCE, 1);
+}
+
+bool sandbox_suspension_go_on(struct sandbox *sandbox)
+{
+	struct sandbox_suspension *suspension = sandbox->suspension;
+	int status;
+
+	if (sandbox->state != SANDBOX_SUSPENDING || !suspension || suspension->phase != AWAITS)
+		return false;
+	status = ask_pause(suspension);
+	if (status) {
+		sandbox_refuse_request(sandbox, status, &sandbox->error);
+		end_here(sandbox, SANDBOX_READY);
+	} else {
+		sandbox_set_clock(sandbox, SANDBOX_CLOCK_PATIENCE, SANDBOX_PATIENCE_MS);
+	}
+	return true;
 }
 
 /* --- the beginning of a copy --- */

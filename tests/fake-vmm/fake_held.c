@@ -15,9 +15,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* Those below are the daemon's own. */
-enum { USERS_FIRST = 1 << 20 };
-
 struct fake_held {
 	struct fake_held *next; /* the newest first */
 	uint64_t id;
@@ -52,8 +49,8 @@ void fake_stand(bool now)
 	pthread_mutex_unlock(&lock);
 }
 
-/* As a guest's, no session begins, writes or ends while the VM is paused: what is saved is all that it has told
- * of. Locks. */
+/* As a guest's, no session begins, writes or ends while the VM is paused: what is saved is all that it has
+ * told of. Locks. */
 static void lock_running(void)
 {
 	pthread_mutex_lock(&lock);

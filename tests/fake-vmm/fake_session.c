@@ -401,6 +401,8 @@ void fake_serve_session(struct fake *fake)
 	fake->pids_max = view.fixed.pids_max;
 	fake->rows = view.fixed.rows;
 	fake->cols = view.fixed.cols;
+	if (fake->id >= USERS_FIRST && fake_told_number(fake, "new-slow:") > 0)
+		fake_pause_ms(fake_told_number(fake, "new-slow:"));
 	fake_hold(fake, view.fixed.flags & AGENT_NEW_STDIN);
 	/* The reader's buffer moves on with its next frame. */
 	memcpy(strings, view.strings, view.fixed.strings_length);

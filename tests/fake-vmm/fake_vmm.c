@@ -18,7 +18,7 @@
  * | keep-refused | keep-slow:MS | keep-dies | keep-panic | wake-exit:N | wake-mute | wake-panic
  * | shutdown-nothing | shutdown-late:MS | shutdown-panic | hold-nothing | hold-status:N | hold-garbage
  * and to the daemon that takes it back:
- *   return-never | attach-nothing | attach-gone | attach-garbage | deaf:BYTES
+ *   new-slow:MS | return-never | attach-nothing | attach-gone | attach-garbage | deaf:BYTES
  * and of changes (fake_changes.c): changes:N
  * and the command of a run, argv[0], says how that goes (fake_session.c):
  *   echo WORD... | exit N | cat | signal N | both | flood BYTES | dribble BYTES | sleep | started-sleep

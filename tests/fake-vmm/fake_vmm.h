@@ -12,6 +12,8 @@
 #include <sys/types.h>
 
 enum { SCRIPT_MAX = 256, CHUNK = 32 * 1024 };
+/* Ids of sessions below are the daemon's own. */
+enum { USERS_FIRST = 1 << 20 };
 
 struct fake {
 	int control, agent, session, listener, kernel; /* kernel: or the state file */

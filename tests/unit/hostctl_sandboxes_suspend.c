@@ -208,6 +208,55 @@ static void test_what_starts_meanwhile(void **state)
 	finish(&daemon);
 }
 
+/* A guest that is slow to begin what it was handed is given the time for that, and saved with it. */
+static void test_what_is_on_its_way(void **state)
+{
+	struct daemon daemon;
+	struct command command;
+	struct stream stream;
+	char id[32];
+
+	(void)state;
+	start_one(&daemon, "boot new-slow:400", "{}", id);
+	for (int i = 0; i < 3; i++) {
+		create_command(
+			&daemon, id, "{\"argv\":[\"started-sleep\"],\"on_detach\":\"keep\"}", &command);
+		assert_int_equal(attach(&daemon, id, &command, "", &stream), 101);
+		close_stream(&stream);
+		sleep_ms(100); /* so that it is handed over, as a rule */
+		suspend(&daemon, id);
+		expect_field(&daemon, id, command.id, "state", "\"running\"");
+		wake(&daemon, id);
+		expect_field(&daemon, id, command.id, "state", "\"running\"");
+	}
+	finish(&daemon);
+}
+
+/* For no longer than it may take; then whether it has run is not known. */
+static void test_what_never_arrives(void **state)
+{
+	struct daemon daemon;
+	struct answer answer;
+	struct command command;
+	struct stream stream;
+	char id[32];
+
+	(void)state;
+	start_one(&daemon, "boot new-slow:60000", "{}", id);
+	create_command(&daemon, id, "{\"argv\":[\"started-sleep\"],\"on_detach\":\"keep\"}", &command);
+	assert_int_equal(attach(&daemon, id, &command, "", &stream), 101);
+	close_stream(&stream);
+	sleep_ms(100);
+	suspend(&daemon, id);
+	wake(&daemon, id);
+	await_field(&daemon, id, command.id, "state", "\"ended\"");
+	get_command(&daemon, id, command.id, &answer);
+	assert_string_equal(json_string_value(json_object_get(json_object_get(answer.json, "error"), "code")),
+		"incomplete");
+	answer_finish(&answer);
+	finish(&daemon);
+}
+
 /* Who only reads stays attached; who writes is in the way. */
 static void test_clients_that_are_attached(void **state)
 {
@@ -572,6 +621,8 @@ int main(void)
 		cmocka_unit_test(test_a_command_wakes_it),
 		cmocka_unit_test(test_what_runs_goes_on),
 		cmocka_unit_test(test_what_starts_meanwhile),
+		cmocka_unit_test(test_what_is_on_its_way),
+		cmocka_unit_test(test_what_never_arrives),
 		cmocka_unit_test(test_clients_that_are_attached),
 		cmocka_unit_test(test_what_is_sent_while_it_is_saved),
 		cmocka_unit_test(test_saves_that_fail),
