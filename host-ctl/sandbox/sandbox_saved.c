@@ -4,6 +4,7 @@
 #include "host-ctl/sandbox/sandbox_files.h"
 #include "host-ctl/support/input_file.h"
 #include "host-ctl/support/json_file.h"
+#include "host-ctl/support/worker.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -321,9 +322,19 @@ void sandbox_saved_tidy(int folder)
 	static const char *const names[] = {SANDBOX_SAVED_STATE SANDBOX_SAVED_NEW,
 		SANDBOX_SAVED_PAGES SANDBOX_SAVED_NEW, SANDBOX_SAVED_MEMORY SANDBOX_SAVED_NEW,
 		SANDBOX_FILES_IMAGE SANDBOX_SAVED_NEW, SANDBOX_SAVED_ABOUT SANDBOX_SAVED_NEW};
+	int files[sizeof names / sizeof names[0]];
+	size_t count = 0;
 
-	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+	/* Held, so that to lose its name takes no time. */
+	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+		int file = openat(folder, names[i], O_PATH | O_CLOEXEC | O_NOFOLLOW);
+
+		if (file >= 0)
+			files[count++] = file;
 		unlinkat(folder, names[i], 0);
+	}
+	if (count)
+		worker_close(files, count);
 }
 
 /* --- that it is being copied --- */
