@@ -117,6 +117,12 @@ static bool can_fail(const struct sandbox *sandbox)
 	return sandbox->state != SANDBOX_DELETING && sandbox_state_may_go(sandbox->state, SANDBOX_FAILED);
 }
 
+/* Its guest is on the disk, as a whole: the end of its VM is no loss. */
+static bool loses_nothing(const struct sandbox *sandbox)
+{
+	return sandbox_needs_no_vm(sandbox) || (sandbox->state == SANDBOX_WAKING && !sandbox->runs);
+}
+
 static void vm_ended(void *context)
 {
 	struct sandbox *sandbox = context;
@@ -128,7 +134,7 @@ static void vm_ended(void *context)
 	if (sandbox->state == SANDBOX_STARTING) {
 		error_set(&sandbox->error, ERROR_GUEST_LOST, "%s", reason);
 		sandbox_move(sandbox, SANDBOX_STOPPING, reason);
-	} else if (can_fail(sandbox) && !sandbox_needs_no_vm(sandbox)) {
+	} else if (can_fail(sandbox) && !loses_nothing(sandbox)) {
 		if (sandbox->state == SANDBOX_SUSPENDING || sandbox->state == SANDBOX_COPYING ||
 			sandbox->state == SANDBOX_WAKING)
 			error_set(&sandbox->error, ERROR_GUEST_LOST, "%s", reason);
@@ -149,13 +155,14 @@ static void vm_gone(void *context)
 
 	sandbox->vm = NULL;
 	sandbox->verified = vm_left_nothing(sandbox->vm_config, sandbox->vm_id);
-	if (sandbox->state == SANDBOX_DELETING) {
+	if (sandbox->state == SANDBOX_DELETING)
 		sandbox_settle_deleted(sandbox);
-	} else if (sandbox->state == SANDBOX_SUSPENDING) {
-		sandbox_suspend_gone(sandbox);
-	} else if (sandbox->state == SANDBOX_STOPPING) {
+	else if (sandbox->state == SANDBOX_STOPPING)
 		sandbox_settle_stopped(sandbox);
-	}
+	else if (sandbox->state == SANDBOX_SUSPENDING)
+		sandbox_suspend_gone(sandbox);
+	else if (sandbox->state == SANDBOX_WAKING)
+		sandbox_wake_gone(sandbox);
 }
 
 static const struct vm_owner_events owner_events = {
@@ -168,6 +175,13 @@ void sandbox_know_vm(struct sandbox *sandbox, const struct vm *vm)
 	sandbox->slot = vm->slot;
 	sandbox->seat = standby_number(vm->config->standby, vm->seat);
 	memcpy(sandbox->vm_id, vm->id, sizeof sandbox->vm_id);
+}
+
+void sandbox_follow(struct sandbox *sandbox, struct vm *vm)
+{
+	sandbox->vm = vm;
+	sandbox_know_vm(sandbox, vm);
+	vm_set_owner(vm, &owner_events, sandbox);
 }
 
 /* It cannot be made ready; sandbox->error says why. */
@@ -602,12 +616,10 @@ int sandbox_restore(
 		restore_without_vm(sandbox, row);
 		return 0;
 	}
-	sandbox->vm = vm;
-	sandbox_know_vm(sandbox, vm);
+	sandbox_follow(sandbox, vm);
 	sandbox_forget_saved(sandbox);
 	vm_know_memory(vm, sandbox_saved_memory_bytes(sandbox->made), sandbox->spec.memory_max);
 	sandbox->start_ticks = row->start_ticks;
-	vm_set_owner(vm, &owner_events, sandbox);
 	sandbox->state = SANDBOX_RESUMING;
 	log_info("sandbox %s: taken back, in %s", sandbox->id, sandbox->vm_id);
 	settle_clocks(sandbox);

@@ -126,10 +126,10 @@ void sandbox_time_is_up(struct sandbox *sandbox, enum sandbox_clock clock)
 		be_idle(sandbox);
 		return;
 	case SANDBOX_CLOCK_PATIENCE:
-		if (sandbox->state == SANDBOX_STOPPING)
-			vm_end(sandbox->vm, "its guest did not shut down in time");
-		else
+		if (sandbox->state != SANDBOX_STOPPING)
 			sandbox_fail(sandbox, "the vmm did not answer in time");
+		else if (sandbox->vm)
+			vm_end(sandbox->vm, "its guest did not shut down in time");
 		return;
 	default:
 		if (sandbox->users)

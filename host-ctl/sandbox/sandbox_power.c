@@ -53,9 +53,10 @@ void sandbox_discard_files(struct sandbox *sandbox)
 static void switch_off(struct sandbox *sandbox)
 {
 	if (!sandbox->vm) {
-		/* Of another its end was told before. */
 		if (sandbox->slept)
 			sandbox_drop_saved(sandbox);
+		else
+			sandbox_settle_stopped(sandbox);
 		return;
 	}
 	/* Its VM has them open, and needs no names. */
@@ -100,7 +101,7 @@ void sandbox_stop_recorded(struct sandbox *sandbox, const struct error *error)
 void sandbox_settle_stopped(struct sandbox *sandbox)
 {
 	/* It is told when that is over. */
-	if (sandbox_suspension_works(sandbox))
+	if (sandbox_suspension_works(sandbox) || sandbox->writing)
 		return;
 	sandbox_forget_vm(sandbox);
 	if (sandbox->discards)

@@ -297,7 +297,7 @@ static void go_on(struct sandbox_suspension *suspension)
 		finish(suspension);
 		if (!sandbox)
 			return;
-		if (sandbox->state == SANDBOX_DELETING && !sandbox->writing && !sandbox->vm)
+		if (sandbox->state == SANDBOX_DELETING && !sandbox->vm)
 			sandbox_settle_deleted(sandbox);
 		else if (sandbox->state == SANDBOX_STOPPING && !sandbox->vm)
 			sandbox_settle_stopped(sandbox);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a save of a sandbox brings to the disk, and what of it the loop does not wait for: by the calls that
- * are made, in this process and in daemons that it starts. */
+/* What a save of a sandbox brings to the disk, what of it the loop does not wait for, and what is to be over,
+ * or noted, before anybody is told: by the calls that are made, in this process and in daemons that it
+ * starts. */
 #include "tests/unit/hostctl_suspend_fixture.h"
 
 #include "host-ctl/sandbox/sandbox_save.h"
@@ -26,7 +27,8 @@ int __wrap_journal_sandbox_put(
 
 /* Of this process and of its daemons, whose loops are their first threads. */
 static struct seen {
-	atomic_bool refuses; /* rows of what is suspended are not taken */
+	/* Rows of this state (of the journal) are not taken, or taken so much later; -1: none. */
+	atomic_int refuses, delays, delay_ms;
 	atomic_int refused;
 	/* In the folders of sandboxes: */
 	atomic_int syncs_of_loop, frees_of_loop, frees_of_others;
@@ -108,7 +110,9 @@ int __wrap_unlinkat(int folder, const char *name, int flags)
 int __wrap_journal_sandbox_put(
 	struct journal *journal, const struct journal_sandbox *row, struct error *error)
 {
-	if (!seen || !atomic_load(&seen->refuses) || row->state != JOURNAL_SANDBOX_SUSPENDED)
+	if (seen && atomic_load(&seen->delays) == (int)row->state)
+		sleep_ms(atomic_load(&seen->delay_ms));
+	if (!seen || atomic_load(&seen->refuses) != (int)row->state)
 		return __real_journal_sandbox_put(journal, row, error);
 	atomic_fetch_add(&seen->refused, 1);
 	return error_set(error, ERROR_EXHAUSTED, "no room for the row");
@@ -119,7 +123,11 @@ static int begin_watch(void **state)
 	(void)state;
 	seen = mmap(NULL, sizeof *seen, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	synced.count = 0;
-	return seen == MAP_FAILED ? -1 : 0;
+	if (seen == MAP_FAILED)
+		return -1;
+	atomic_store(&seen->refuses, -1);
+	atomic_store(&seen->delays, -1);
+	return 0;
 }
 
 static int end_watch(void **state)
@@ -302,7 +310,7 @@ static void test_a_suspension_that_is_not_noted(void **state)
 	(void)state;
 	start_with_templates_and(&daemon, "boot", pool_of_one);
 	create_sandbox(&daemon, "{}", id);
-	atomic_store(&seen->refuses, true);
+	atomic_store(&seen->refuses, JOURNAL_SANDBOX_SUSPENDED);
 	for (int i = 2; i < 4; i++) {
 		expect_refusal_of(
 			&daemon, "POST", id, "/suspend", NULL, 429, "exhausted", "no room for the row");
@@ -319,7 +327,7 @@ static void test_a_suspension_that_is_not_noted(void **state)
 	await_frees(1);
 	assert_int_equal(atomic_load(&seen->frees_of_loop), 0);
 	assert_int_equal(atomic_load(&seen->syncs_of_loop), 0);
-	atomic_store(&seen->refuses, false);
+	atomic_store(&seen->refuses, -1);
 	suspend(&daemon, id);
 	expect_saved(&daemon, id, 5);
 	wake(&daemon, id);
@@ -338,7 +346,7 @@ static void test_nor_is_there_a_vm(void **state)
 	(void)state;
 	start_with_templates_and(&daemon, "boot keep-panic", pool_of_one);
 	create_sandbox(&daemon, "{}", id);
-	atomic_store(&seen->refuses, true);
+	atomic_store(&seen->refuses, JOURNAL_SANDBOX_SUSPENDED);
 	call_sandbox(&daemon, "POST", id, "/suspend", NULL, &answer);
 	/* Of which of the two it is told is the scheduler's. */
 	assert_true(answer.status == 429 || answer.status == 502);
@@ -358,7 +366,7 @@ static void test_deleted_meanwhile(void **state)
 
 	(void)state;
 	start_with_templates_and(&daemon, "boot", pool_of_one);
-	atomic_store(&seen->refuses, true);
+	atomic_store(&seen->refuses, JOURNAL_SANDBOX_SUSPENDED);
 	for (int i = 0; i < 8; i++) {
 		create_sandbox(&daemon, "{}", id);
 		call_sandbox(&daemon, "POST", id, "/suspend?wait=false", NULL, &answer);
@@ -373,6 +381,127 @@ static void test_deleted_meanwhile(void **state)
 	finish(&daemon);
 }
 
+/* --- what is to be over, or noted --- */
+
+static void expect_receipt_of(const struct daemon *daemon, const char *id, const char *vm)
+{
+	struct answer answer;
+
+	call_sandbox(daemon, "DELETE", id, "", NULL, &answer);
+	assert_int_equal(answer.status, 200);
+	assert_string_equal(member(&answer, "verified"), "true");
+	assert_string_equal(
+		json_string_value(json_object_get(json_object_get(answer.json, "removed"), "vm")), vm);
+	answer_finish(&answer);
+}
+
+/* One that is deleted on its way back is gone when its VM is. */
+static void test_deleted_while_it_wakes(void **state)
+{
+	struct daemon daemon;
+	struct answer answer;
+	char id[32], vm[32];
+
+	(void)state;
+	start_with_templates_and(&daemon, "boot wake-mute", pool_of_one);
+	create_sandbox(&daemon, "{}", id);
+	suspend(&daemon, id);
+	call_sandbox(&daemon, "POST", id, "/wake?wait=false", NULL, &answer);
+	assert_int_equal(answer.status, 202);
+	answer_finish(&answer);
+	await_vm(&daemon, id, vm);
+	hold_group(&daemon, vm);
+	call_sandbox(&daemon, "DELETE", id, "?wait=false", NULL, &answer);
+	assert_int_equal(answer.status, 202);
+	answer_finish(&answer);
+	expect_stays(&daemon, id, "\"deleting\"", 300);
+	assert_true(sandbox_has_file(&daemon, id, "state"));
+	release_group(&daemon, vm);
+	await_state(&daemon, id, "gone");
+	assert_false(sandbox_has_file(&daemon, id, ""));
+	expect_receipt_of(&daemon, id, vm);
+	finish(&daemon);
+}
+
+/* That it lives is not noted: nothing of it has run, and it is suspended still when its VM is gone. */
+static void test_a_wake_that_is_not_noted(void **state)
+{
+	struct daemon daemon;
+	struct answer answer;
+	char id[32], vm[32], same[32], code[64];
+
+	(void)state;
+	start_with_templates_and(&daemon, "boot", pool_of_one);
+	create_sandbox(&daemon, "{}", id);
+	suspend(&daemon, id);
+	atomic_store(&seen->refuses, JOURNAL_SANDBOX_LIVES);
+	atomic_store(&seen->delays, JOURNAL_SANDBOX_LIVES);
+	atomic_store(&seen->delay_ms, 500);
+	call_sandbox(&daemon, "POST", id, "/wake?wait=false", NULL, &answer);
+	await_vm(&daemon, id, vm);
+	hold_group(&daemon, vm);
+	for (int waited = 0; !atomic_load(&seen->refused); waited += POLL_MS) {
+		assert_true(waited < WAIT_MS);
+		sleep_ms(POLL_MS);
+	}
+	expect_stays(&daemon, id, "\"waking\"", 300);
+	release_group(&daemon, vm);
+	await_operation(&daemon, &answer, "wake", "failed", same, code);
+	assert_string_equal(code, "exhausted");
+	await_state(&daemon, id, "suspended");
+	assert_string_equal(field(&daemon, id, "vm"), "null");
+	expect_saved(&daemon, id, 5);
+	atomic_store(&seen->refuses, -1);
+	wake(&daemon, id);
+	expect_lives(&daemon, id, 2);
+	delete_sandbox(&daemon, id);
+	finish(&daemon);
+}
+
+static void kill_vm(const struct daemon *daemon, const char *id)
+{
+	char vm[32];
+	long pid;
+
+	vm_of(daemon, id, vm);
+	pid = pid_of_vm(daemon, vm);
+	assert_true(pid > 0);
+	assert_int_equal(kill((pid_t)pid, SIGKILL), 0);
+}
+
+/* Its VM ends by itself before that is noted; the next daemon is not to know it as one that lives. */
+static void test_gone_is_what_is_noted(void **state)
+{
+	struct daemon daemon;
+	struct answer answer;
+	char id[32];
+
+	(void)state;
+	start_with_templates_and(&daemon, "boot", pool_of_one);
+	create_sandbox(&daemon, "{}", id);
+	atomic_store(&seen->delays, JOURNAL_SANDBOX_DELETING);
+	atomic_store(&seen->delay_ms, 700);
+	call_sandbox(&daemon, "DELETE", id, "?wait=false", NULL, &answer);
+	assert_int_equal(answer.status, 202);
+	answer_finish(&answer);
+	kill_vm(&daemon, id);
+	expect_stays(&daemon, id, "\"deleting\"", 400);
+	await_state(&daemon, id, "gone");
+	create_sandbox(&daemon, "{}", id);
+	/* The same of a stop. */
+	atomic_store(&seen->delays, JOURNAL_SANDBOX_STOPPED);
+	call_sandbox(&daemon, "POST", id, "/stop?wait=false", "{\"discard_files\":true}", &answer);
+	assert_int_equal(answer.status, 202);
+	answer_finish(&answer);
+	kill_vm(&daemon, id);
+	expect_stays(&daemon, id, "\"stopping\"", 400);
+	await_state(&daemon, id, "stopped");
+	atomic_store(&seen->delays, -1);
+	ask_sandbox(&daemon, id, "start", "ready");
+	delete_sandbox(&daemon, id);
+	finish(&daemon);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -382,6 +511,9 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_a_suspension_that_is_not_noted, begin_watch, end_watch),
 		cmocka_unit_test_setup_teardown(test_nor_is_there_a_vm, begin_watch, end_watch),
 		cmocka_unit_test_setup_teardown(test_deleted_meanwhile, begin_watch, end_watch),
+		cmocka_unit_test_setup_teardown(test_deleted_while_it_wakes, begin_watch, end_watch),
+		cmocka_unit_test_setup_teardown(test_a_wake_that_is_not_noted, begin_watch, end_watch),
+		cmocka_unit_test_setup_teardown(test_gone_is_what_is_noted, begin_watch, end_watch),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
