@@ -204,6 +204,21 @@ static void changed(struct sandbox_watcher *watcher, struct sandbox *sandbox)
 	go_on_later(child->fork);
 }
 
+static int refuse_place(const struct pool *pool, struct error *error)
+{
+	return error_set(error, ERROR_EXHAUSTED,
+		"no place for its VM: all %u are in use (--max-vms): delete sandboxes, or raise it",
+		pool_places_max(pool));
+}
+
+/* Whoever has taken its place meanwhile may keep it for ever, and the asker waits for all children. */
+static int check_place(const struct sandboxes_config *config, struct error *error)
+{
+	const struct pool *pool = templates_own_pool(config->templates);
+
+	return pool_open_places(pool) ? 0 : refuse_place(pool, error);
+}
+
 static void begin_child(struct child *child, struct sandbox *sandbox)
 {
 	struct sandbox_fork *fork = child->fork;
@@ -216,7 +231,8 @@ static void begin_child(struct child *child, struct sandbox *sandbox)
 	source = status ? NULL
 			: sandbox_saved_copy_source(config->state_directory, fork->folder, sandbox->id,
 				  config->templates, fork->template, &error);
-	status = !source || sandboxes_check_new(fork->all, &sandbox->spec, &error) ||
+	status = !source || check_place(config, &error) ||
+		 sandboxes_check_new(fork->all, &sandbox->spec, &error) ||
 		 sandbox_begin_fork(sandbox, source, &error);
 	pool_source_drop(source);
 	if (status) {
@@ -385,10 +401,7 @@ static int plan(struct sandbox_fork *fork, struct sandbox *parent, const struct 
 			return -1;
 		fork->count++;
 		if (planned >= places)
-			error_set(&child->error, ERROR_EXHAUSTED,
-				"no place for its VM: all %u are in use (--max-vms): delete sandboxes, or "
-				"raise it",
-				pool_places_max(pool));
+			refuse_place(pool, &child->error);
 		/* One copy is the fork's own. */
 		if (planned >= places || sandboxes_check_new(fork->all, &child->spec, &child->error) ||
 			check_room(fork, planned + 2, &child->error))

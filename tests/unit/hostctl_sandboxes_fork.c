@@ -179,6 +179,36 @@ static void test_places_and_names(void **state)
 	finish(&daemon);
 }
 
+/* Their places are taken while they are on their way: nobody waits for what may never come. */
+static void test_places_that_are_taken_meanwhile(void **state)
+{
+	char *const few[] = {"--pool", "0", "--max-vms", "3", NULL};
+	struct forked forked;
+	struct daemon daemon;
+	char id[32], other[32];
+	int fd;
+
+	(void)state;
+	start_with_templates_and(&daemon, "boot keep-slow:700", few);
+	create_sandbox(&daemon, "{}", id);
+	fd = begin_fork(&daemon, id, "{\"count\":2}");
+	await_state(&daemon, id, "copying");
+	create_sandbox(&daemon, "{}", other);
+	client_answer(fd, &forked.answer);
+	close(fd);
+	read_fork(&forked);
+	assert_int_equal(forked.made, 1);
+	expect_child_error(&forked, 1, "exhausted",
+		"no place for its VM: all 3 are in use (--max-vms): delete sandboxes, or raise it");
+	assert_int_equal(count_folders(&daemon, "fk-"), 0);
+	/* Its own and the child's; of one without a disk that was never saved there is none. */
+	assert_int_equal(count_folders(&daemon, "sb-"), 2);
+	delete_all(&daemon, &forked);
+	delete_sandbox(&daemon, other);
+	delete_sandbox(&daemon, id);
+	finish(&daemon);
+}
+
 /* The guest runs on as if nothing had been asked. */
 static void test_saves_that_fail(void **state)
 {
@@ -458,6 +488,7 @@ int main(void)
 		cmocka_unit_test(test_of_one_that_stands),
 		cmocka_unit_test(test_requests_that_are_wrong),
 		cmocka_unit_test(test_places_and_names),
+		cmocka_unit_test(test_places_that_are_taken_meanwhile),
 		cmocka_unit_test(test_saves_that_fail),
 		cmocka_unit_test(test_children_that_die),
 		cmocka_unit_test(test_disks),
