@@ -590,6 +590,7 @@ int sandbox_restore(
 	struct sandboxes *all, const struct journal_sandbox *row, struct vm *vm, struct error *error)
 {
 	struct sandbox *sandbox = make(all, row->uid);
+	const bool writes = vm && sandbox_saved_is_written(all->config.state_directory, row->id);
 
 	if (!sandbox)
 		return error_set(error, ERROR_INTERNAL, "out of memory for the sandbox");
@@ -623,8 +624,8 @@ int sandbox_restore(
 	sandbox->state = SANDBOX_RESUMING;
 	log_info("sandbox %s: taken back, in %s", sandbox->id, sandbox->vm_id);
 	settle_clocks(sandbox);
-	/* The vmm may be writing still. */
-	if (sandbox->interrupted)
+	/* The vmm may be writing still, and then answers to nobody. */
+	if (sandbox->interrupted || writes)
 		sandbox_set_clock(sandbox, SANDBOX_CLOCK_PATIENCE, SANDBOX_SAVE_MS);
 	return 0;
 }

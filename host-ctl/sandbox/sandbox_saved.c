@@ -317,6 +317,11 @@ int sandbox_saved_remove(int folder)
 	return fsync(folder) < 0 ? -errno : 0;
 }
 
+bool sandbox_saved_is_written(const char *state_directory, const char *id)
+{
+	return has(state_directory, id, SANDBOX_SAVED_STATE SANDBOX_SAVED_NEW);
+}
+
 void sandbox_saved_tidy(int folder)
 {
 	static const char *const names[] = {SANDBOX_SAVED_STATE SANDBOX_SAVED_NEW,
