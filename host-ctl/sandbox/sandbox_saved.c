@@ -150,6 +150,7 @@ static void share_memory(struct restored *restored, struct template *template)
 	restored->template = template_take(template);
 	restored->made.source.memory = (struct vm_file){template->memory_path, restored->memory};
 	restored->made.source.memory_sum = restored->memory_sum;
+	restored->made.source.reads_memory = false;
 }
 
 static const char *take_about(struct restored *restored, const json_t *about)
@@ -268,8 +269,10 @@ static struct restored *make_source(const char *state_directory, const char *nam
 		error_set(error, ERROR_INTERNAL, "out of memory for the sandbox");
 		return NULL;
 	}
-	restored->made = (struct pool_source){
-		.source = {.same_machine = true, .held = true}, .references = 1, .destroy = destroy};
+	restored->made =
+		(struct pool_source){.source = {.same_machine = true, .held = true, .reads_memory = true},
+			.references = 1,
+			.destroy = destroy};
 	set_paths(restored, state_directory, name);
 	folder = sandbox_saved_open(state_directory, name);
 	status = folder < 0 ? error_set(error, ERROR_INTERNAL, "sandbox %s cannot be woken: its folder: %s",

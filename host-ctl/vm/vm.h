@@ -150,6 +150,8 @@ struct vm_source {
 	unsigned int rehearsals; /* sample commands before a VM counts as warm */
 	bool same_machine;	 /* of a clone: it goes on as the machine that it was, by name and id */
 	bool held;		 /* of a clone: it does not run before vm_let_run */
+	/* Of a clone: its memory is a file that nobody vouches for, and is read whole before it runs. */
+	bool reads_memory;
 };
 
 /* What a VM that is to become a template does before it is saved. Outlives the VM. */

@@ -7,6 +7,7 @@
 #include "host-ctl/sandbox/sandbox_save.h"
 #include "host-ctl/sandbox/sandbox_saved.h"
 #include "host-ctl/support/state_folder.h"
+#include "host-ctl/vm/vm_private.h"
 #include <limits.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
@@ -259,6 +260,41 @@ static void test_a_state_folder_without_a_path(void **state)
 	remove_place(&place);
 }
 
+static void expect_time_to_read(struct pool_source *source, bool same_machine)
+{
+	const struct vm_config config = {.boot_timeout_ms = VM_BOOT_TIMEOUT_MS};
+	struct vm vm = {.config = &config};
+
+	assert_non_null(source);
+	vm.source = &source->source;
+	assert_int_equal(source->source.same_machine, same_machine);
+	assert_int_equal(source->source.held, same_machine);
+	/* 128 MiB at 32 KiB a millisecond. */
+	assert_int_equal(vm_boot_timeout_ms(&vm), VM_BOOT_TIMEOUT_MS + 4096);
+	pool_source_drop(source);
+}
+
+/* Memory that is no loaded template's is read whole, by a child of a fork as by one that wakes. */
+static void test_there_is_time_to_read_it(void **state)
+{
+	static const char id[] = "sb-0123456789abcdef";
+	struct sandbox_save save;
+	struct place place;
+	struct error error;
+
+	(void)state;
+	make_place(&place);
+	begin_save(&place, &save);
+	write_save(&save);
+	sandbox_save_work(&save);
+	assert_true(save.is_there);
+	save.is_there = false;
+	sandbox_save_finish(&save);
+	expect_time_to_read(sandbox_saved_source(place.path, id, NULL, "base", &error), true);
+	expect_time_to_read(sandbox_saved_copy_source(place.path, id, id, NULL, "base", &error), false);
+	remove_place(&place);
+}
+
 /* --- what the loop does not wait for --- */
 
 static void await_frees(int least)
@@ -507,6 +543,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_names_of_new_folders, begin_watch, end_watch),
 		cmocka_unit_test_setup_teardown(test_a_state_folder_without_a_path, begin_watch, end_watch),
+		cmocka_unit_test_setup_teardown(test_there_is_time_to_read_it, begin_watch, end_watch),
 		cmocka_unit_test_setup_teardown(test_room_is_given_back_elsewhere, begin_watch, end_watch),
 		cmocka_unit_test_setup_teardown(test_a_suspension_that_is_not_noted, begin_watch, end_watch),
 		cmocka_unit_test_setup_teardown(test_nor_is_there_a_vm, begin_watch, end_watch),
