@@ -117,10 +117,12 @@ static bool can_fail(const struct sandbox *sandbox)
 	return sandbox->state != SANDBOX_DELETING && sandbox_state_may_go(sandbox->state, SANDBOX_FAILED);
 }
 
-/* Its guest is on the disk, as a whole: the end of its VM is no loss. */
+/* Its guest is on the disk, as a whole: the end of its VM is no loss. Of one that wakes it is as long as its
+ * disk has not gone on and nothing is removed. */
 static bool loses_nothing(const struct sandbox *sandbox)
 {
-	return sandbox_needs_no_vm(sandbox) || (sandbox->state == SANDBOX_WAKING && !sandbox->runs);
+	return sandbox_needs_no_vm(sandbox) || (sandbox->state == SANDBOX_WAKING && !sandbox->removal &&
+						       !(sandbox->runs && sandbox->has_files));
 }
 
 static void vm_ended(void *context)
@@ -187,6 +189,10 @@ void sandbox_follow(struct sandbox *sandbox, struct vm *vm)
 /* It cannot be made ready; sandbox->error says why. */
 static void give_up(struct sandbox *sandbox, const char *reason)
 {
+	if (loses_nothing(sandbox)) {
+		vm_end(sandbox->vm, reason);
+		return;
+	}
 	if (sandbox->state != SANDBOX_STARTING) {
 		sandbox_fail(sandbox, reason);
 		return;

@@ -112,7 +112,7 @@ int sandbox_wake(struct sandbox *sandbox, struct error *error);
 void sandbox_wake_held(struct sandbox *sandbox, struct vm *vm);
 void sandbox_wake_recorded(struct sandbox *sandbox, const struct error *error);
 void sandbox_wake_refused(struct sandbox *sandbox, const struct error *error);
-/* Of one that is WAKING and not to be woken: nothing is left of its VM, of whose guest nothing has run. */
+/* Of one that is WAKING and not to be woken: nothing is left of its VM. */
 void sandbox_wake_gone(struct sandbox *sandbox);
 /* It has its VM: to READY, when it cannot be restored once more. 0, or -1 with sandbox->error set. */
 int sandbox_woken(struct sandbox *sandbox);

@@ -6,6 +6,7 @@
 
 #include "host-ctl/sandbox/sandbox_save.h"
 #include "host-ctl/sandbox/sandbox_saved.h"
+#include "host-ctl/sandbox/sandboxes_private.h"
 #include "host-ctl/support/state_folder.h"
 #include "host-ctl/vm/vm_private.h"
 #include <limits.h>
@@ -21,6 +22,10 @@ int __real_close(int fd);
 int __wrap_close(int fd);
 int __real_unlinkat(int folder, const char *name, int flags);
 int __wrap_unlinkat(int folder, const char *name, int flags);
+int __real_sandboxes_begin_work(
+	struct sandboxes *all, void (*work)(void *context), void (*done)(void *context), void *context);
+int __wrap_sandboxes_begin_work(
+	struct sandboxes *all, void (*work)(void *context), void (*done)(void *context), void *context);
 int __real_journal_sandbox_put(
 	struct journal *journal, const struct journal_sandbox *row, struct error *error);
 int __wrap_journal_sandbox_put(
@@ -31,6 +36,7 @@ static struct seen {
 	/* Rows of this state (of the journal) are not taken, or taken so much later; -1: none. */
 	atomic_int refuses, delays, delay_ms;
 	atomic_int refused;
+	atomic_bool no_workers; /* for sandboxes */
 	/* In the folders of sandboxes: */
 	atomic_int syncs_of_loop, frees_of_loop, frees_of_others;
 } * seen;
@@ -106,6 +112,14 @@ int __wrap_unlinkat(int folder, const char *name, int flags)
 		status.st_nlink == 1 && status.st_blocks > 0 && is_of_sandboxes(folder) && !is_open(&status))
 		note_free();
 	return __real_unlinkat(folder, name, flags);
+}
+
+int __wrap_sandboxes_begin_work(
+	struct sandboxes *all, void (*work)(void *context), void (*done)(void *context), void *context)
+{
+	if (seen && atomic_load(&seen->no_workers))
+		return -EAGAIN;
+	return __real_sandboxes_begin_work(all, work, done, context);
 }
 
 int __wrap_journal_sandbox_put(
@@ -494,6 +508,31 @@ static void test_a_wake_that_is_not_noted(void **state)
 	finish(&daemon);
 }
 
+/* What was saved cannot be removed, for want of a thread: it is good, and to be woken when it can be. */
+static void test_a_wake_without_an_end(void **state)
+{
+	struct daemon daemon;
+	struct answer answer;
+	char id[32], vm[32], same[32], code[64];
+
+	(void)state;
+	start_with_templates_and(&daemon, "boot boot:500", pool_of_one);
+	create_sandbox(&daemon, "{}", id);
+	suspend(&daemon, id);
+	call_sandbox(&daemon, "POST", id, "/wake?wait=false", NULL, &answer);
+	await_vm(&daemon, id, vm);
+	atomic_store(&seen->no_workers, true);
+	await_operation(&daemon, &answer, "wake", "failed", same, code);
+	assert_string_equal(code, "internal");
+	await_state(&daemon, id, "suspended");
+	expect_saved(&daemon, id, 5);
+	atomic_store(&seen->no_workers, false);
+	wake(&daemon, id);
+	expect_lives(&daemon, id, 2);
+	delete_sandbox(&daemon, id);
+	finish(&daemon);
+}
+
 static void kill_vm(const struct daemon *daemon, const char *id)
 {
 	char vm[32];
@@ -550,6 +589,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_deleted_meanwhile, begin_watch, end_watch),
 		cmocka_unit_test_setup_teardown(test_deleted_while_it_wakes, begin_watch, end_watch),
 		cmocka_unit_test_setup_teardown(test_a_wake_that_is_not_noted, begin_watch, end_watch),
+		cmocka_unit_test_setup_teardown(test_a_wake_without_an_end, begin_watch, end_watch),
 		cmocka_unit_test_setup_teardown(test_gone_is_what_is_noted, begin_watch, end_watch),
 	};
 
