@@ -27,9 +27,9 @@ $(addprefix $(BUILD)/san/tests/unit/,vmm_trace vmm_trace_json): UNIT_WRAP += -Wl
 $(BUILD)/san/tests/unit/guest_hold: UNIT_WRAP += -Wl,--wrap=syncfs
 # its machine has no ports
 $(BUILD)/san/tests/unit/guest_marks: UNIT_WRAP += -Wl,--wrap=ioperm
-# who frees a file, and what is synced, is seen; rows and workers are refused
-$(BUILD)/san/tests/unit/hostctl_save: UNIT_WRAP += -Wl,--wrap=fsync,--wrap=close,--wrap=unlinkat \
-	-Wl,--wrap=journal_sandbox_put,--wrap=sandboxes_begin_work
+# tests/unit/hostctl_calls_fixture.h
+UNIT_WRAP_CALLS := -Wl,--wrap=fsync,--wrap=close,--wrap=unlinkat,--wrap=journal_sandbox_put,--wrap=sandboxes_begin_work
+$(addprefix $(BUILD)/san/tests/unit/,hostctl_save hostctl_sandboxes_noted): UNIT_WRAP += $(UNIT_WRAP_CALLS)
 # the clock of its wall is set
 $(BUILD)/san/tests/unit/hostctl_clock: UNIT_WRAP += -Wl,--wrap=clock_gettime
 

@@ -259,7 +259,12 @@ static void make_folder(void *context)
 		sandbox_files_check_room_for(config->state_directory, config->disk_reserve_bytes,
 			sandbox_files_copy_bytes(config->state_directory, fork->folder), &fork->work_error))
 		return;
-	sandbox_files_copy(config->state_directory, fork->folder, fork->making->id, &fork->work_error);
+	/* Its row brings them to the disk as well, and with it waits the journal of all: then little is left.
+	 */
+	if (sandbox_files_copy(config->state_directory, fork->folder, fork->making->id, &fork->work_error) ==
+			0 &&
+		fork->has_disk)
+		sandbox_files_sync(config->state_directory, fork->making->id, &fork->work_error);
 }
 
 static void folder_made(void *context);
