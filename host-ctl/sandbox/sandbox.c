@@ -216,6 +216,7 @@ static void end_unborn(struct sandbox *sandbox, const char *reason)
 static void life_recorded(struct sandbox *sandbox, const struct error *error)
 {
 	if (!error) {
+		sandbox->has_new_files = false;
 		sandbox_move(sandbox, SANDBOX_READY, NULL);
 		return;
 	}
@@ -528,6 +529,7 @@ int sandbox_begin_fork(struct sandbox *sandbox, struct pool_source *source, stru
 	sandbox->pool = pool;
 	sandbox->has_folder = true;
 	sandbox->has_files = sandbox_saved_has_disk(sandbox->all->config.state_directory, sandbox->id);
+	sandbox->has_new_files = sandbox->has_files;
 	sandboxes_add(sandbox);
 	sandbox_set_clock(sandbox, SANDBOX_CLOCK_TTL, sandbox->spec.ttl_ms);
 	return 0;

@@ -270,6 +270,30 @@ static void test_the_disk_of_a_child(void **state)
 	finish(&daemon);
 }
 
+/* What its guest has written, and not synced, is not brought to the disk by the row of a start, or of a wake.
+ */
+static void test_the_disk_of_one_that_starts(void **state)
+{
+	struct daemon daemon;
+	char id[32];
+
+	(void)state;
+	start_with_templates_and(&daemon, "boot", pool_of_one);
+	succeed(&daemon, "POST", "/v1/templates", "{\"name\":\"tools\",\"disk\":\"64M\"}");
+	atomic_store(&seen->upper_ms, 1);
+	create_sandbox(&daemon, "{\"template\":\"tools\"}", id);
+	assert_int_equal(atomic_load(&seen->upper_syncs), 1);
+	ask_sandbox(&daemon, id, "stop", "stopped");
+	ask_sandbox(&daemon, id, "start", "ready");
+	suspend(&daemon, id);
+	wake(&daemon, id);
+	assert_int_equal(atomic_load(&seen->upper_syncs), 1);
+	delete_sandbox(&daemon, id);
+	await_vms(&daemon, "tools", 0);
+	succeed(&daemon, "DELETE", "/v1/templates/tools", NULL);
+	finish(&daemon);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -281,6 +305,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_a_wake_without_an_end, begin_watch, end_watch),
 		cmocka_unit_test_setup_teardown(test_gone_is_what_is_noted, begin_watch, end_watch),
 		cmocka_unit_test_setup_teardown(test_the_disk_of_a_child, begin_watch, end_watch),
+		cmocka_unit_test_setup_teardown(test_the_disk_of_one_that_starts, begin_watch, end_watch),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
