@@ -435,11 +435,7 @@ static int begin(struct sandbox_fork *fork, struct sandbox *parent, const struct
 	/* Not an id: no row will ever be of it. */
 	snprintf(fork->folder, sizeof fork->folder, "fk-%02x%02x%02x%02x%02x%02x%02x%02x", random[0],
 		random[1], random[2], random[3], random[4], random[5], random[6], random[7]);
-	if (sandbox_check(parent, SANDBOX_COPY, &next, error))
-		return -1;
-	if (fork->has_disk)
-		fork->copy_bytes = sandbox_files_copy_bytes(config->state_directory, parent->id);
-	if (plan(fork, parent, order, error))
+	if (sandbox_check(parent, SANDBOX_COPY, &next, error) || plan(fork, parent, order, error))
 		return -1;
 	fork->copy = (struct sandbox_copy){.folder = fork->folder, .copied = copied};
 	/* Before: copied() clears it. */
@@ -463,6 +459,8 @@ struct sandbox_fork *sandbox_fork_begin(struct sandbox *parent, const struct san
 	fork->made = json_incref(parent->made);
 	fork->uid = order->uid;
 	fork->has_disk = parent->has_files;
+	if (fork->has_disk)
+		fork->copy_bytes = sandbox_files_copy_bytes(fork->all->config.state_directory, parent->id);
 	fork->done = done;
 	fork->context = context;
 	memcpy(fork->template, parent->spec.template, sizeof fork->template);

@@ -327,22 +327,21 @@ bool sandbox_saved_is_written(const char *state_directory, const char *id)
 
 void sandbox_saved_tidy(int folder)
 {
+	int held[WORKER_FDS_MAX];
+	size_t count = 0;
 	static const char *const names[] = {SANDBOX_SAVED_STATE SANDBOX_SAVED_NEW,
 		SANDBOX_SAVED_PAGES SANDBOX_SAVED_NEW, SANDBOX_SAVED_MEMORY SANDBOX_SAVED_NEW,
 		SANDBOX_FILES_IMAGE SANDBOX_SAVED_NEW, SANDBOX_SAVED_ABOUT SANDBOX_SAVED_NEW};
-	int files[sizeof names / sizeof names[0]];
-	size_t count = 0;
 
-	/* Held, so that to lose its name takes no time. */
 	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-		int file = openat(folder, names[i], O_PATH | O_CLOEXEC | O_NOFOLLOW);
-
-		if (file >= 0)
-			files[count++] = file;
+		_Static_assert(sizeof names / sizeof names[0] <= WORKER_FDS_MAX, "one place for each");
+		/* To lose its name takes no time then. */
+		held[count] = openat(folder, names[i], O_PATH | O_CLOEXEC | O_NOFOLLOW);
+		count += held[count] >= 0;
 		unlinkat(folder, names[i], 0);
 	}
 	if (count)
-		worker_close(files, count);
+		worker_close(held, count);
 }
 
 /* --- that it is being copied --- */
