@@ -86,7 +86,10 @@ static int sync_name(const char *path)
 {
 	int above = open_above(path), status = above;
 
-	/* Some file systems know of no such thing. */
+	/* Whoever may make a folder there need not be able to read it; and some file systems know of no such
+	 * thing. */
+	if (above == -EACCES)
+		return 0;
 	if (above >= 0)
 		status = fsync(above) < 0 && errno != EINVAL ? -errno : 0;
 	fd_close(&above);
