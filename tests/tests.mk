@@ -23,6 +23,9 @@ $(BUILD)/san/tests/unit/vmm_smp: UNIT_WRAP += $(SMP_WRAP)
 $(BUILD)/san/tests/unit/vmm_kvm: UNIT_WRAP += -Wl,--wrap=ioctl
 # its clock is its own
 $(addprefix $(BUILD)/san/tests/unit/,vmm_trace vmm_trace_json): UNIT_WRAP += -Wl,--wrap=clock_gettime
+# tests/unit/hostctl_calls_fixture.h
+UNIT_WRAP_CALLS := -Wl,--wrap=fsync,--wrap=close,--wrap=unlinkat,--wrap=journal_sandbox_put,--wrap=sandboxes_begin_work
+$(addprefix $(BUILD)/san/tests/unit/,hostctl_save hostctl_sandboxes_noted): UNIT_WRAP += $(UNIT_WRAP_CALLS)
 # its disk is its own
 $(BUILD)/san/tests/unit/guest_hold: UNIT_WRAP += -Wl,--wrap=syncfs
 # its machine has no ports

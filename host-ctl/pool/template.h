@@ -38,6 +38,7 @@ enum {
 #define TEMPLATE_MEMORY_MAX (UINT64_C(511) << 30) /* as the vmm */
 #define TEMPLATE_DISK_MAX (UINT64_C(1) << 40)	  /* as a copy-on-write disk of the vmm */
 #define TEMPLATE_DISK "disk"			  /* its file in the folder */
+#define TEMPLATE_DISK_SUM "disk_sum"		  /* of template.json: what file_sum says of that */
 #define TEMPLATE_BASE "base"
 
 struct template

@@ -5,10 +5,12 @@
 #include "common/version.h"
 #include "host-ctl/pool/template_disk.h"
 #include "host-ctl/support/clock.h"
+#include "host-ctl/support/file_sum.h"
 #include "host-ctl/support/worker.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,6 +43,12 @@ struct template_job {
 	struct template *work_template;
 	char work_cause[TEMPLATE_DISK_CAUSE_MAX];
 	pid_t recorded_pid; /* 0: no working set is being recorded */
+	/* Of the worker that reads the disk beside the clone that checks, while there is one. */
+	bool sums;
+	atomic_bool sum_stop;
+	int sum_status;
+	uint64_t sum;
+	char wanted_sum[FILE_SUM_DIGITS + 1]; /* of one that is loaded; empty: it has noted none */
 };
 
 const char *template_phase_name(enum template_phase phase)
@@ -129,7 +137,7 @@ static void set_failed_status(struct template_job *job, int status)
 
 /* --- the VMs --- */
 
-static void go_on(struct template_job *job);
+static void go_on_if_settled(struct template_job *job);
 
 /* A pid that is another's by now has not mapped the template. */
 static void record(void *context)
@@ -148,8 +156,7 @@ static void recorded(void *context)
 		log_warn("template %s: no working set: %s", job->name, strerror(-job->work_status));
 	if (job->vm)
 		vm_end(job->vm, "it was to check its template");
-	else
-		go_on(job);
+	go_on_if_settled(job);
 }
 
 static int begin_record(struct template_job *job, const struct vm *vm)
@@ -183,9 +190,72 @@ static void vm_ended(void *context, struct vm *vm)
 
 	if (!(job->template ? job->checked : job->saved))
 		set_failed(job, 0, vm_cause(vm));
+	/* What comes of it is not wanted any more. */
+	if (job->error.kind)
+		atomic_store(&job->sum_stop, true);
 }
 
 static int start_vm(struct template_job *job, const struct vm_source *source, const struct vm_build *build);
+
+/* --- its disk --- */
+
+static void sum_disk(void *context)
+{
+	struct template_job *job = context;
+
+	job->sum_status = file_sum(job->template->disk, &job->sum_stop, &job->sum);
+}
+
+static void format_sum(uint64_t sum, char digits[FILE_SUM_DIGITS + 1])
+{
+	snprintf(digits, FILE_SUM_DIGITS + 1, "%0*" PRIx64, FILE_SUM_DIGITS, sum);
+}
+
+/* NULL: it is what it was; else what is not, in text. */
+static const char *disk_fault(const struct template_job *job, char text[VM_CAUSE_MAX])
+{
+	char digits[FILE_SUM_DIGITS + 1];
+
+	if (job->sum_status)
+		return strerror(-job->sum_status);
+	format_sum(job->sum, digits);
+	if (!job->wanted_sum[0] || !strcmp(digits, job->wanted_sum))
+		return NULL;
+	snprintf(text, VM_CAUSE_MAX,
+		"it was changed since, or is damaged: its checksum is %s, not %s: build the template again",
+		digits, job->wanted_sum);
+	return text;
+}
+
+static void summed(void *context)
+{
+	struct template_job *job = context;
+	char text[VM_CAUSE_MAX];
+	const char *fault = disk_fault(job, text);
+
+	job->sums = false;
+	if (fault && !job->error.kind)
+		error_set(&job->error, ERROR_BUILD_FAILED, "cannot load the disk of template %s: %s",
+			job->name, fault);
+	if (fault && job->vm)
+		vm_end(job->vm, "the disk of its template is not what it was");
+	go_on_if_settled(job);
+}
+
+/* Read beside the start of the clone that checks, so that it takes no time but where that is over first. One
+ * that an older daemon has built has noted no checksum: nothing is read. */
+static int begin_sum(struct template_job *job)
+{
+	const char *wanted = json_string_value(json_object_get(job->template->about, TEMPLATE_DISK_SUM));
+	int status;
+
+	if (job->template->disk < 0 || (job->loading && !wanted))
+		return 0;
+	snprintf(job->wanted_sum, sizeof job->wanted_sum, "%s", wanted ? wanted : "");
+	status = worker_start(job->config->loop, sum_disk, summed, job);
+	job->sums = !status;
+	return status;
+}
 
 static void load(void *context)
 {
@@ -203,8 +273,15 @@ static void loaded(void *context)
 	job->work_template = NULL;
 	if (job->work_status && !job->error.kind)
 		job->error = job->work_error;
-	if (job->error.kind || start_vm(job, &job->template->source, NULL))
+	if (job->error.kind || start_vm(job, &job->template->source, NULL)) {
 		finish(job);
+		return;
+	}
+	job->work_status = begin_sum(job);
+	if (!job->work_status)
+		return;
+	set_failed_status(job, job->work_status);
+	vm_end(job->vm, "its template cannot be checked");
 }
 
 /* Loads it, if there is room, and has a clone of it started. */
@@ -266,8 +343,13 @@ static void stored(void *context)
 
 static void conclude(struct template_job *job)
 {
+	char digits[FILE_SUM_DIGITS + 1];
 	int status = template_seal(job->template);
 
+	if (!job->loading && job->template->disk >= 0) {
+		format_sum(job->sum, digits);
+		json_object_set_new(job->template->about, TEMPLATE_DISK_SUM, json_string(digits));
+	}
 	if (!status && job->loading) {
 		template_store_add(job->store, job->template);
 		finish(job);
@@ -292,14 +374,20 @@ static void go_on(struct template_job *job)
 		finish(job);
 }
 
+/* Each of its VM and the workers beside that calls this when it is over. */
+static void go_on_if_settled(struct template_job *job)
+{
+	if (!job->vm && !job->recorded_pid && !job->sums)
+		go_on(job);
+}
+
 static void vm_gone(void *context, struct vm *vm)
 {
 	struct template_job *job = context;
 
 	(void)vm;
 	job->vm = NULL;
-	if (!job->recorded_pid)
-		go_on(job);
+	go_on_if_settled(job);
 }
 
 static const struct vm_events vm_events = {.warm = vm_warm, .ended = vm_ended, .gone = vm_gone};
@@ -487,6 +575,7 @@ int template_fetch(struct template_store *store, const struct vm_config *config,
 void template_job_cancel(struct template_job *job, const char *cause)
 {
 	set_failed(job, 0, cause);
+	atomic_store(&job->sum_stop, true);
 	if (job->vm)
 		vm_end(job->vm, cause);
 }

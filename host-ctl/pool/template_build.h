@@ -10,6 +10,10 @@
  * worker's; a cancel waits for its end, and comes too late once a build is being given its name. The loop
  * goes on meanwhile.
  *
+ * The disk, if there is one, is read beside that clone: a build notes its checksum in template.json, a load
+ * holds it against that. What is checked is the file that is open, which all clones lie upon; afterwards
+ * nobody reads it for that again.
+ *
  * The clone that checks maps memory that is not sealed yet, so that its vmm checks the memory's checksum over
  * the very bytes that all later clones map.
  *

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "host-ctl/pool/template_check.h"
 #include "host-ctl/pool/template.h"
+#include "host-ctl/support/file_sum.h"
 
 #include <errno.h>
 #include <stdbool.h>
@@ -14,6 +15,15 @@ static bool is_within(const json_t *value, json_int_t least, json_int_t most)
 {
 	return json_is_integer(value) && json_integer_value(value) >= least &&
 	       json_integer_value(value) <= most;
+}
+
+/* One that an older daemon has built has none. */
+static bool is_sum_or_none(const json_t *value)
+{
+	const char *digits = json_string_value(value);
+
+	return !value || (digits && strlen(digits) == FILE_SUM_DIGITS &&
+				 strspn(digits, "0123456789abcdef") == FILE_SUM_DIGITS);
 }
 
 static const char *check_inputs(const json_t *inputs)
@@ -49,6 +59,9 @@ const char *template_check_about(const json_t *about, const char *name)
 		       "or build it again";
 	if (!json_is_string(json_object_get(about, "generation")))
 		return "generation in its template.json is not a string: build it again";
+	if (!is_sum_or_none(json_object_get(about, TEMPLATE_DISK_SUM)))
+		return "disk_sum in its template.json is not a checksum of 16 hexadecimal digits: build it "
+		       "again";
 	return check_inputs(json_object_get(about, "inputs"));
 }
 

@@ -41,8 +41,11 @@ json_t *template_to_json(const struct templates *templates, const char *name, st
 	if (templates->store.folder >= 0 && template_name_is_valid(name))
 		status = template_store_read(&templates->store, name, &folder, &about, error);
 	fd_close(&folder);
-	if (!status)
+	if (!status) {
+		/* The daemon's own. */
+		json_object_del(about, TEMPLATE_DISK_SUM);
 		return add_state(templates, name, about);
+	}
 	if (error->kind == ERROR_NOT_FOUND)
 		return NULL;
 	about = json_pack("{s:s,s:s,s:s,s:b,s:i}", "name", name, "state", "damaged", "reason", error->message,

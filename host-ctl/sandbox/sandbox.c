@@ -117,6 +117,14 @@ static bool can_fail(const struct sandbox *sandbox)
 	return sandbox->state != SANDBOX_DELETING && sandbox_state_may_go(sandbox->state, SANDBOX_FAILED);
 }
 
+/* Its guest is on the disk, as a whole: the end of its VM is no loss. Of one that wakes it is as long as its
+ * disk has not gone on and nothing is removed. */
+static bool loses_nothing(const struct sandbox *sandbox)
+{
+	return sandbox_needs_no_vm(sandbox) || (sandbox->state == SANDBOX_WAKING && !sandbox->removal &&
+						       !(sandbox->runs && sandbox->has_files));
+}
+
 static void vm_ended(void *context)
 {
 	struct sandbox *sandbox = context;
@@ -128,7 +136,7 @@ static void vm_ended(void *context)
 	if (sandbox->state == SANDBOX_STARTING) {
 		error_set(&sandbox->error, ERROR_GUEST_LOST, "%s", reason);
 		sandbox_move(sandbox, SANDBOX_STOPPING, reason);
-	} else if (can_fail(sandbox) && !sandbox_needs_no_vm(sandbox)) {
+	} else if (can_fail(sandbox) && !loses_nothing(sandbox)) {
 		if (sandbox->state == SANDBOX_SUSPENDING || sandbox->state == SANDBOX_COPYING ||
 			sandbox->state == SANDBOX_WAKING)
 			error_set(&sandbox->error, ERROR_GUEST_LOST, "%s", reason);
@@ -149,13 +157,14 @@ static void vm_gone(void *context)
 
 	sandbox->vm = NULL;
 	sandbox->verified = vm_left_nothing(sandbox->vm_config, sandbox->vm_id);
-	if (sandbox->state == SANDBOX_DELETING) {
+	if (sandbox->state == SANDBOX_DELETING)
 		sandbox_settle_deleted(sandbox);
-	} else if (sandbox->state == SANDBOX_SUSPENDING) {
-		sandbox_suspend_gone(sandbox);
-	} else if (sandbox->state == SANDBOX_STOPPING) {
+	else if (sandbox->state == SANDBOX_STOPPING)
 		sandbox_settle_stopped(sandbox);
-	}
+	else if (sandbox->state == SANDBOX_SUSPENDING)
+		sandbox_suspend_gone(sandbox);
+	else if (sandbox->state == SANDBOX_WAKING)
+		sandbox_wake_gone(sandbox);
 }
 
 static const struct vm_owner_events owner_events = {
@@ -170,9 +179,20 @@ void sandbox_know_vm(struct sandbox *sandbox, const struct vm *vm)
 	memcpy(sandbox->vm_id, vm->id, sizeof sandbox->vm_id);
 }
 
+void sandbox_follow(struct sandbox *sandbox, struct vm *vm)
+{
+	sandbox->vm = vm;
+	sandbox_know_vm(sandbox, vm);
+	vm_set_owner(vm, &owner_events, sandbox);
+}
+
 /* It cannot be made ready; sandbox->error says why. */
 static void give_up(struct sandbox *sandbox, const char *reason)
 {
+	if (loses_nothing(sandbox)) {
+		vm_end(sandbox->vm, reason);
+		return;
+	}
 	if (sandbox->state != SANDBOX_STARTING) {
 		sandbox_fail(sandbox, reason);
 		return;
@@ -196,6 +216,7 @@ static void end_unborn(struct sandbox *sandbox, const char *reason)
 static void life_recorded(struct sandbox *sandbox, const struct error *error)
 {
 	if (!error) {
+		sandbox->has_new_files = false;
 		sandbox_move(sandbox, SANDBOX_READY, NULL);
 		return;
 	}
@@ -508,6 +529,7 @@ int sandbox_begin_fork(struct sandbox *sandbox, struct pool_source *source, stru
 	sandbox->pool = pool;
 	sandbox->has_folder = true;
 	sandbox->has_files = sandbox_saved_has_disk(sandbox->all->config.state_directory, sandbox->id);
+	sandbox->has_new_files = sandbox->has_files;
 	sandboxes_add(sandbox);
 	sandbox_set_clock(sandbox, SANDBOX_CLOCK_TTL, sandbox->spec.ttl_ms);
 	return 0;
@@ -576,6 +598,7 @@ int sandbox_restore(
 	struct sandboxes *all, const struct journal_sandbox *row, struct vm *vm, struct error *error)
 {
 	struct sandbox *sandbox = make(all, row->uid);
+	const bool writes = vm && sandbox_saved_is_written(all->config.state_directory, row->id);
 
 	if (!sandbox)
 		return error_set(error, ERROR_INTERNAL, "out of memory for the sandbox");
@@ -602,17 +625,15 @@ int sandbox_restore(
 		restore_without_vm(sandbox, row);
 		return 0;
 	}
-	sandbox->vm = vm;
-	sandbox_know_vm(sandbox, vm);
+	sandbox_follow(sandbox, vm);
 	sandbox_forget_saved(sandbox);
 	vm_know_memory(vm, sandbox_saved_memory_bytes(sandbox->made), sandbox->spec.memory_max);
 	sandbox->start_ticks = row->start_ticks;
-	vm_set_owner(vm, &owner_events, sandbox);
 	sandbox->state = SANDBOX_RESUMING;
 	log_info("sandbox %s: taken back, in %s", sandbox->id, sandbox->vm_id);
 	settle_clocks(sandbox);
-	/* The vmm may be writing still. */
-	if (sandbox->interrupted)
+	/* The vmm may be writing still, and then answers to nobody. */
+	if (sandbox->interrupted || writes)
 		sandbox_set_clock(sandbox, SANDBOX_CLOCK_PATIENCE, SANDBOX_SAVE_MS);
 	return 0;
 }

@@ -82,6 +82,7 @@ struct sandbox {
 	bool warm;		      /* a VM was there at once */
 	bool verified;		      /* nothing is left of its VM, and of its files */
 	bool has_files;		      /* those of its guest are on a disk, in its folder (sandbox_files.h) */
+	bool has_new_files;	      /* that no row was written with yet, which brings them to the disk */
 	bool has_folder;	      /* it has one for what was saved of it (sandbox_saved.h) */
 	bool forked;		      /* of one that is CREATING: it goes on as a copy of another */
 	bool discards;		      /* of one that is stopping: these go */

@@ -126,9 +126,9 @@ void sandbox_time_is_up(struct sandbox *sandbox, enum sandbox_clock clock)
 		be_idle(sandbox);
 		return;
 	case SANDBOX_CLOCK_PATIENCE:
-		if (sandbox->state == SANDBOX_STOPPING)
+		if (sandbox->state == SANDBOX_STOPPING && sandbox->vm)
 			vm_end(sandbox->vm, "its guest did not shut down in time");
-		else if (!sandbox_suspension_go_on(sandbox))
+		else if (sandbox->state != SANDBOX_STOPPING && !sandbox_suspension_go_on(sandbox))
 			sandbox_fail(sandbox, "the vmm did not answer in time");
 		return;
 	default:

@@ -6,12 +6,23 @@
 #include <stdio.h>
 #include <string.h>
 
+void sandbox_leave_pool(struct sandbox *sandbox)
+{
+	struct vm *vm = sandbox->claim.vm;
+
+	pool_cancel(sandbox->pool, &sandbox->claim);
+	sandbox->pool = NULL;
+	sandbox->verified = !vm;
+	if (vm)
+		sandbox_follow(sandbox, vm);
+}
+
 void sandbox_settle_deleted(struct sandbox *sandbox)
 {
 	char reason[VM_CAUSE_MAX];
 
 	/* It is told when that is over. */
-	if (sandbox_suspension_works(sandbox))
+	if (sandbox_suspension_works(sandbox) || (sandbox->writing && !sandbox->unnoted))
 		return;
 	sandbox_remove_files(sandbox);
 	if (!sandbox->unnoted) {
@@ -36,11 +47,8 @@ static void end_deleted(struct sandbox *sandbox)
 
 void sandbox_delete(struct sandbox *sandbox, const char *reason)
 {
-	if (sandbox->pool) {
-		pool_cancel(sandbox->pool, &sandbox->claim);
-		sandbox->pool = NULL;
-		sandbox->verified = true;
-	}
+	if (sandbox->pool)
+		sandbox_leave_pool(sandbox);
 	fd_close(&sandbox->stream);
 	/* What it was deleted for first stays the reason. */
 	if (sandbox->unnoted)

@@ -54,7 +54,25 @@ static void remove_all(const char *state_directory)
 	rmdir(path);
 }
 
-int sandbox_files_check_room(const char *state_directory, uint64_t reserve, struct error *error)
+static int refuse_room(
+	const char *state_directory, uint64_t reserve, uint64_t wanted, uint64_t left, struct error *error)
+{
+	char copies[64] = "";
+
+	if (wanted)
+		snprintf(copies, sizeof copies, "copies of it want %llu MiB of these, ",
+			(unsigned long long)((wanted + (UINT64_C(1) << MIB_SHIFT) - 1) >> MIB_SHIFT));
+	return error_set(error, ERROR_EXHAUSTED,
+		"no room for the disk of one more sandbox: %llu MiB are left where the state folder %.256s "
+		"is, %sand "
+		"%llu MiB are kept free (--disk-reserve): delete sandboxes or templates, free some of that "
+		"disk, or name a folder on another with --state-dir",
+		(unsigned long long)(left >> MIB_SHIFT), state_directory, copies,
+		(unsigned long long)(reserve >> MIB_SHIFT));
+}
+
+int sandbox_files_check_room_for(
+	const char *state_directory, uint64_t reserve, uint64_t wanted, struct error *error)
 {
 	struct statvfs disk;
 	uint64_t left;
@@ -63,15 +81,30 @@ int sandbox_files_check_room(const char *state_directory, uint64_t reserve, stru
 	if (!reserve || statvfs(state_directory, &disk) < 0)
 		return 0;
 	left = (uint64_t)disk.f_bavail * disk.f_frsize;
-	if (left > reserve)
+	if (left > reserve && left - reserve > wanted)
 		return 0;
-	return error_set(error, ERROR_EXHAUSTED,
-		"no room for the disk of one more sandbox: %llu MiB are left where the state folder %.256s "
-		"is, and "
-		"%llu MiB are kept free (--disk-reserve): delete sandboxes or templates, free some of that "
-		"disk, or name a folder on another with --state-dir",
-		(unsigned long long)(left >> MIB_SHIFT), state_directory,
-		(unsigned long long)(reserve >> MIB_SHIFT));
+	return refuse_room(state_directory, reserve, wanted, left, error);
+}
+
+int sandbox_files_check_room(const char *state_directory, uint64_t reserve, struct error *error)
+{
+	return sandbox_files_check_room_for(state_directory, reserve, 0, error);
+}
+
+uint64_t sandbox_files_copy_bytes(const char *state_directory, const char *id)
+{
+	char path[PATH_MAX];
+	struct stat status;
+	uint64_t bytes = 0;
+	int upper;
+
+	sandbox_files_path(state_directory, id, SANDBOX_FILES_UPPER, path, sizeof path);
+	upper = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	sandbox_files_path(state_directory, id, "", path, sizeof path);
+	if (upper >= 0 && fstat(upper, &status) == 0 && !file_copy_shares(upper, path))
+		bytes = (uint64_t)status.st_blocks * SANDBOX_FILES_BLOCK;
+	fd_close(&upper);
+	return bytes;
 }
 
 /* --- keeping --- */

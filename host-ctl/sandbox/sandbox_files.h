@@ -47,6 +47,14 @@ int sandbox_files_keep(const char *state_directory, const char *id, const struct
  * else that it has to keep are links. It takes a while: for a worker. 0, or -1 with *error set, and no folder
  * is left. */
 int sandbox_files_copy(const char *state_directory, const char *from, const char *id, struct error *error);
+/* What that takes of the host's disk: 0 where the file system shares what is copied, and of one without an
+ * upper. id: or the name of another folder. */
+uint64_t sandbox_files_copy_bytes(const char *state_directory, const char *id);
+/* As sandbox_files_check_room, when `wanted` bytes are to be written there. Without a reserve nothing is
+ * asked.
+ */
+int sandbox_files_check_room_for(
+	const char *state_directory, uint64_t reserve, uint64_t wanted, struct error *error);
 /* Brings what `keep` has made to the disk. It takes a while: for a worker. 0, also when it is not there any
  * more; or -1 with *error set. */
 int sandbox_files_sync(const char *state_directory, const char *id, struct error *error);

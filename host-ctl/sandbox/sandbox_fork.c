@@ -40,6 +40,8 @@ struct sandbox_fork {
 	uid_t uid;
 	struct error error; /* why there is nothing of it; kind ERROR_NONE: there is */
 	bool has_disk;
+	/* What one copy of that takes of the host's disk, and what of it is promised to this fork. */
+	uint64_t copy_bytes, promised_bytes;
 	/* Of the worker, while there is one. */
 	struct child *works;	/* whose folder it makes; NULL: there is none */
 	struct sandbox *making; /* that is to be */
@@ -61,6 +63,34 @@ static void refuse(struct child *child, const struct error *error)
 {
 	child->state = CHILD_REFUSED;
 	child->error = *error;
+}
+
+/* --- room for its copies --- */
+
+/* 0: there is room for so many copies beside those that are promised; or -1 with *error set. */
+static int check_room(const struct sandbox_fork *fork, unsigned int copies, struct error *error)
+{
+	const struct sandboxes_config *config = &fork->all->config;
+
+	if (!fork->has_disk)
+		return 0;
+	return sandbox_files_check_room_for(config->state_directory, config->disk_reserve_bytes,
+		fork->all->disk_promised + copies * fork->copy_bytes, error);
+}
+
+static void promise(struct sandbox_fork *fork, unsigned int copies)
+{
+	fork->promised_bytes = copies * fork->copy_bytes;
+	fork->all->disk_promised += fork->promised_bytes;
+}
+
+/* So much of it is there, and counts as what the disk has not left; or will not be. */
+static void settle(struct sandbox_fork *fork, uint64_t bytes)
+{
+	if (bytes > fork->promised_bytes)
+		bytes = fork->promised_bytes;
+	fork->promised_bytes -= bytes;
+	fork->all->disk_promised -= bytes;
 }
 
 /* --- its end --- */
@@ -86,6 +116,7 @@ static void destroy(struct sandbox_fork *fork)
 		sandbox_spec_finish(&fork->children[i].spec);
 	}
 	sandbox_files_remove(fork->all->config.state_directory, fork->folder, &ignored);
+	settle(fork, fork->promised_bytes);
 	list_remove(&fork->entry);
 	loop_remove(fork->timer);
 	json_decref(fork->made);
@@ -173,6 +204,21 @@ static void changed(struct sandbox_watcher *watcher, struct sandbox *sandbox)
 	go_on_later(child->fork);
 }
 
+static int refuse_place(const struct pool *pool, struct error *error)
+{
+	return error_set(error, ERROR_EXHAUSTED,
+		"no place for its VM: all %u are in use (--max-vms): delete sandboxes, or raise it",
+		pool_places_max(pool));
+}
+
+/* Whoever has taken its place meanwhile may keep it for ever, and the asker waits for all children. */
+static int check_place(const struct sandboxes_config *config, struct error *error)
+{
+	const struct pool *pool = templates_own_pool(config->templates);
+
+	return pool_open_places(pool) ? 0 : refuse_place(pool, error);
+}
+
 static void begin_child(struct child *child, struct sandbox *sandbox)
 {
 	struct sandbox_fork *fork = child->fork;
@@ -185,7 +231,8 @@ static void begin_child(struct child *child, struct sandbox *sandbox)
 	source = status ? NULL
 			: sandbox_saved_copy_source(config->state_directory, fork->folder, sandbox->id,
 				  config->templates, fork->template, &error);
-	status = !source || sandboxes_check_new(fork->all, &sandbox->spec, &error) ||
+	status = !source || check_place(config, &error) ||
+		 sandboxes_check_new(fork->all, &sandbox->spec, &error) ||
 		 sandbox_begin_fork(sandbox, source, &error);
 	pool_source_drop(source);
 	if (status) {
@@ -207,10 +254,17 @@ static void make_folder(void *context)
 	const struct sandboxes_config *config = &fork->all->config;
 
 	fork->work_error.kind = ERROR_NONE;
-	if (fork->has_disk && sandbox_files_check_room(
-				      config->state_directory, config->disk_reserve_bytes, &fork->work_error))
+	/* The parent's may have grown before it stood, and the disk is not the daemon's alone. */
+	if (fork->has_disk &&
+		sandbox_files_check_room_for(config->state_directory, config->disk_reserve_bytes,
+			sandbox_files_copy_bytes(config->state_directory, fork->folder), &fork->work_error))
 		return;
-	sandbox_files_copy(config->state_directory, fork->folder, fork->making->id, &fork->work_error);
+	/* Its row brings them to the disk as well, and with it waits the journal of all: then little is left.
+	 */
+	if (sandbox_files_copy(config->state_directory, fork->folder, fork->making->id, &fork->work_error) ==
+			0 &&
+		fork->has_disk)
+		sandbox_files_sync(config->state_directory, fork->making->id, &fork->work_error);
 }
 
 static void folder_made(void *context);
@@ -253,6 +307,7 @@ static void folder_made(void *context)
 	struct child *child = fork->works;
 
 	fork->works = NULL;
+	settle(fork, fork->copy_bytes);
 	begin_child(child, fork->making);
 	if (child->state == CHILD_REFUSED && child->error.kind == ERROR_NOT_READY)
 		refuse_planned(fork, &child->error);
@@ -304,6 +359,7 @@ static void copied(struct sandbox_copy *copy, const struct error *error)
 	if (error)
 		fork->error = *error;
 	fork->parent = NULL;
+	settle(fork, fork->copy_bytes);
 	go_on_later(fork);
 }
 
@@ -350,17 +406,18 @@ static int plan(struct sandbox_fork *fork, struct sandbox *parent, const struct 
 			return -1;
 		fork->count++;
 		if (planned >= places)
-			error_set(&child->error, ERROR_EXHAUSTED,
-				"no place for its VM: all %u are in use (--max-vms): delete sandboxes, or "
-				"raise it",
-				pool_places_max(pool));
-		if (planned >= places || sandboxes_check_new(fork->all, &child->spec, &child->error))
+			refuse_place(pool, &child->error);
+		/* One copy is the fork's own. */
+		if (planned >= places || sandboxes_check_new(fork->all, &child->spec, &child->error) ||
+			check_room(fork, planned + 2, &child->error))
 			child->state = CHILD_REFUSED;
 		else
 			planned++;
 	}
-	if (planned)
+	if (planned) {
+		promise(fork, planned + 1);
 		return 0;
+	}
 	*error = fork->children[0].error;
 	return -1;
 }
@@ -379,9 +436,6 @@ static int begin(struct sandbox_fork *fork, struct sandbox *parent, const struct
 	snprintf(fork->folder, sizeof fork->folder, "fk-%02x%02x%02x%02x%02x%02x%02x%02x", random[0],
 		random[1], random[2], random[3], random[4], random[5], random[6], random[7]);
 	if (sandbox_check(parent, SANDBOX_COPY, &next, error) || plan(fork, parent, order, error))
-		return -1;
-	if (parent->has_files &&
-		sandbox_files_check_room(config->state_directory, config->disk_reserve_bytes, error))
 		return -1;
 	fork->copy = (struct sandbox_copy){.folder = fork->folder, .copied = copied};
 	/* Before: copied() clears it. */
@@ -405,6 +459,8 @@ struct sandbox_fork *sandbox_fork_begin(struct sandbox *parent, const struct san
 	fork->made = json_incref(parent->made);
 	fork->uid = order->uid;
 	fork->has_disk = parent->has_files;
+	if (fork->has_disk)
+		fork->copy_bytes = sandbox_files_copy_bytes(fork->all->config.state_directory, parent->id);
 	fork->done = done;
 	fork->context = context;
 	memcpy(fork->template, parent->spec.template, sizeof fork->template);

@@ -23,7 +23,7 @@ int sandbox_keep_files(struct sandbox *sandbox)
 	if (sandbox_files_check_room(config->state_directory, config->disk_reserve_bytes, &sandbox->error) ||
 		sandbox_files_keep(config->state_directory, sandbox->id, sandbox->vm, &sandbox->error))
 		return -1;
-	sandbox->has_files = true;
+	sandbox->has_files = sandbox->has_new_files = true;
 	return 0;
 }
 
@@ -33,7 +33,7 @@ void sandbox_remove_files(struct sandbox *sandbox)
 
 	if (!sandbox->has_files && !sandbox->has_folder)
 		return;
-	sandbox->has_files = sandbox->has_folder = false;
+	sandbox->has_files = sandbox->has_new_files = sandbox->has_folder = false;
 	if (sandbox_files_remove(folder, sandbox->id, &sandbox->removed) ||
 		sandbox_files_are_there(folder, sandbox->id))
 		sandbox->verified = false;
@@ -53,9 +53,10 @@ void sandbox_discard_files(struct sandbox *sandbox)
 static void switch_off(struct sandbox *sandbox)
 {
 	if (!sandbox->vm) {
-		/* Of another its end was told before. */
 		if (sandbox->slept)
 			sandbox_drop_saved(sandbox);
+		else
+			sandbox_settle_stopped(sandbox);
 		return;
 	}
 	/* Its VM has them open, and needs no names. */
@@ -100,7 +101,7 @@ void sandbox_stop_recorded(struct sandbox *sandbox, const struct error *error)
 void sandbox_settle_stopped(struct sandbox *sandbox)
 {
 	/* It is told when that is over. */
-	if (sandbox_suspension_works(sandbox))
+	if (sandbox_suspension_works(sandbox) || sandbox->writing)
 		return;
 	sandbox_forget_vm(sandbox);
 	if (sandbox->discards)

@@ -20,6 +20,11 @@ void sandbox_forget_vm(struct sandbox *sandbox);
 int sandbox_refuse_request(const struct sandbox *sandbox, int status, struct error *error);
 /* Of one that is CREATING, STARTING or WAKING: this is its VM. */
 void sandbox_own(struct sandbox *sandbox, struct vm *vm);
+/* What becomes of this VM, which is OWNED or ending, is told to it. */
+void sandbox_follow(struct sandbox *sandbox, struct vm *vm);
+/* Of one that waits in a pool: it does so no more. A VM that started for it alone ends; that is its own until
+ * nothing is left of it. */
+void sandbox_leave_pool(struct sandbox *sandbox);
 
 /* --- sandbox_clocks.c --- */
 
@@ -37,7 +42,8 @@ void sandbox_delete(struct sandbox *sandbox, const char *reason);
 /* Of one that is DELETING: the journal knows, or, with an error (else NULL), does not: its VM is not kept for
  * that. */
 void sandbox_deletion_recorded(struct sandbox *sandbox, const struct error *error);
-/* No VM is left of one that was deleted. */
+/* No VM is left of one that was deleted: it is GONE, or FAILED, when the journal has said what it makes of
+ * that and no worker has its files. */
 void sandbox_settle_deleted(struct sandbox *sandbox);
 
 /* --- sandbox_power.c --- */
@@ -59,7 +65,8 @@ void sandbox_stop(struct sandbox *sandbox, const char *reason);
 /* Of one that is STOPPING: the journal knows, or, with an error (else NULL), does not: then it is as it was.
  */
 void sandbox_stop_recorded(struct sandbox *sandbox, const struct error *error);
-/* Of one that is STOPPING: nothing is left of its VM; STOPPED, when no worker has its files. */
+/* Of one that is STOPPING: nothing is left of its VM; STOPPED, when the journal has said so too and no worker
+ * has its files. */
 void sandbox_settle_stopped(struct sandbox *sandbox);
 /* STOPPED to STARTING. 0, or -1 with *error set, as of sandbox_claim: it stays as it is. */
 int sandbox_start(struct sandbox *sandbox, struct error *error);
@@ -109,6 +116,8 @@ int sandbox_wake(struct sandbox *sandbox, struct error *error);
 void sandbox_wake_held(struct sandbox *sandbox, struct vm *vm);
 void sandbox_wake_recorded(struct sandbox *sandbox, const struct error *error);
 void sandbox_wake_refused(struct sandbox *sandbox, const struct error *error);
+/* Of one that is WAKING and not to be woken: nothing is left of its VM. */
+void sandbox_wake_gone(struct sandbox *sandbox);
 /* It has its VM: to READY, when it cannot be restored once more. 0, or -1 with sandbox->error set. */
 int sandbox_woken(struct sandbox *sandbox);
 /* It is WAKING no more: nothing comes of the removal's end. */

@@ -199,7 +199,8 @@ int sandbox_record(struct sandbox *sandbox, struct error *error)
 	if (!writing)
 		return error_set(error, ERROR_INTERNAL, "out of memory for the sandbox");
 	sandbox_record_forget(sandbox);
-	writing->syncs = sandbox->has_files;
+	/* What its guest has written since is its own to bring there: it may be much, and all rows wait. */
+	writing->syncs = sandbox->has_new_files;
 	sandbox->recorded = true;
 	sandbox->writing = writing;
 	writing->waits = sandbox;

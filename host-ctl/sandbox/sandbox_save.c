@@ -6,6 +6,7 @@
 #include "host-ctl/support/file_copy.h"
 #include "host-ctl/support/json_file.h"
 #include "host-ctl/support/state_folder.h"
+#include "host-ctl/support/worker.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -327,15 +328,23 @@ static int sync_kept(int folder, const char *name)
 	return status == -ENOENT ? 0 : status;
 }
 
+/* Its folder, and those of all sandboxes, may be new: their names. */
+static int sync_names(const struct sandbox_save *save)
+{
+	int above = openat(save->folder, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	int status = above < 0 ? -errno : state_folder_sync(above, ".");
+
+	if (!status)
+		status = state_folder_sync(above, "..");
+	fd_close(&above);
+	return status;
+}
+
 /* What its guest has written is on the disk: the vmm flushes before it saves. But not its name. */
 static int sync_all(const struct sandbox_save *save)
 {
-	int above = openat(save->folder, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	int status = above < 0 || fsync(save->state) < 0 || fsync(save->memory) < 0 || fsync(above) < 0
-			     ? -errno
-			     : 0;
+	int status = fsync(save->state) < 0 || fsync(save->memory) < 0 ? -errno : sync_names(save);
 
-	fd_close(&above);
 	if (!status && !save->whole)
 		status = sync_kept(save->folder, SANDBOX_SAVED_MEMORY);
 	return status ? status : sync_kept(save->folder, SANDBOX_FILES_IMAGE);
@@ -412,12 +421,13 @@ int sandbox_save_undo(struct sandbox_save *save)
 
 void sandbox_save_finish(struct sandbox_save *save)
 {
+	const int files[] = {save->base_state, save->base_memory, save->state, save->memory};
+
 	if (save->folder >= 0)
 		sandbox_saved_tidy(save->folder);
-	fd_close(&save->base_state);
-	fd_close(&save->base_memory);
-	fd_close(&save->state);
-	fd_close(&save->memory);
+	/* Whoever closes a large one last waits for its room to be given back. */
+	worker_close(files, sizeof files / sizeof files[0]);
+	save->base_state = save->base_memory = save->state = save->memory = -1;
 	fd_close(&save->folder);
 	if (is_copy(save))
 		sandbox_saved_end_copying(save->state_directory, save->id);

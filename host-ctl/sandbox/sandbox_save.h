@@ -45,9 +45,11 @@ void sandbox_save_know_base(struct sandbox_save *save, const struct vm_source *s
 int sandbox_save_open(struct sandbox_save *save, bool whole);
 /* Brings what was written to the disk. For a worker. */
 void sandbox_save_work(struct sandbox_save *save);
-/* It is not to be, and does not come back after a loss of power either. 0 or -errno. */
+/* It is not to be, and does not come back after a loss of power either: where is_there says so, that takes a
+ * while, and is for a worker. 0 or -errno. */
 int sandbox_save_undo(struct sandbox_save *save);
-/* Closes all, and removes what was not done. Takes one that is all that init made. */
+/* Closes all, and removes what was not done, as sandbox_saved_tidy does. Takes one that is all that init
+ * made. */
 void sandbox_save_finish(struct sandbox_save *save);
 
 #endif

@@ -4,6 +4,7 @@
 #include "host-ctl/sandbox/sandbox_files.h"
 #include "host-ctl/support/input_file.h"
 #include "host-ctl/support/json_file.h"
+#include "host-ctl/support/worker.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -149,6 +150,7 @@ static void share_memory(struct restored *restored, struct template *template)
 	restored->template = template_take(template);
 	restored->made.source.memory = (struct vm_file){template->memory_path, restored->memory};
 	restored->made.source.memory_sum = restored->memory_sum;
+	restored->made.source.reads_memory = false;
 }
 
 static const char *take_about(struct restored *restored, const json_t *about)
@@ -267,8 +269,10 @@ static struct restored *make_source(const char *state_directory, const char *nam
 		error_set(error, ERROR_INTERNAL, "out of memory for the sandbox");
 		return NULL;
 	}
-	restored->made = (struct pool_source){
-		.source = {.same_machine = true, .held = true}, .references = 1, .destroy = destroy};
+	restored->made =
+		(struct pool_source){.source = {.same_machine = true, .held = true, .reads_memory = true},
+			.references = 1,
+			.destroy = destroy};
 	set_paths(restored, state_directory, name);
 	folder = sandbox_saved_open(state_directory, name);
 	status = folder < 0 ? error_set(error, ERROR_INTERNAL, "sandbox %s cannot be woken: its folder: %s",
@@ -316,14 +320,28 @@ int sandbox_saved_remove(int folder)
 	return fsync(folder) < 0 ? -errno : 0;
 }
 
+bool sandbox_saved_is_written(const char *state_directory, const char *id)
+{
+	return has(state_directory, id, SANDBOX_SAVED_STATE SANDBOX_SAVED_NEW);
+}
+
 void sandbox_saved_tidy(int folder)
 {
+	int held[WORKER_FDS_MAX];
+	size_t count = 0;
 	static const char *const names[] = {SANDBOX_SAVED_STATE SANDBOX_SAVED_NEW,
 		SANDBOX_SAVED_PAGES SANDBOX_SAVED_NEW, SANDBOX_SAVED_MEMORY SANDBOX_SAVED_NEW,
 		SANDBOX_FILES_IMAGE SANDBOX_SAVED_NEW, SANDBOX_SAVED_ABOUT SANDBOX_SAVED_NEW};
 
-	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+		_Static_assert(sizeof names / sizeof names[0] <= WORKER_FDS_MAX, "one place for each");
+		/* To lose its name takes no time then. */
+		held[count] = openat(folder, names[i], O_PATH | O_CLOEXEC | O_NOFOLLOW);
+		count += held[count] >= 0;
 		unlinkat(folder, names[i], 0);
+	}
+	if (count)
+		worker_close(held, count);
 }
 
 /* --- that it is being copied --- */

@@ -70,7 +70,10 @@ struct pool_source *sandbox_saved_copy_source(const char *state_directory, const
 /* It is restored no more: on the disk as well, when this returns, which takes a while. 0 or -errno: it may
  * yet be there. */
 int sandbox_saved_remove(int folder);
-/* What was being written, and is not whole. */
+/* A vmm was asked to write it, and may do so still. */
+bool sandbox_saved_is_written(const char *state_directory, const char *id);
+/* What was being written, and is not whole: the names go at once, and their room some time later
+ * (worker_close), so that no loop waits for that. */
 void sandbox_saved_tidy(int folder);
 
 /* Notes that its guest stands only until it is copied, for a daemon that finds it so. 0 or -errno. */

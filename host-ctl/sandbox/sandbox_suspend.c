@@ -13,8 +13,9 @@
  * so the guest gets the time to say that it has begun, at most SANDBOX_ARRIVAL_MS of it.
  *
  * From ENDS on what is saved is the truth, and the VM ends; before, the VM is, and what fails undoes what is
- * there of the save and lets the guest run on, if it ran. A VM that ends by itself fails its sandbox until
- * all of it is written; after that it is not needed.
+ * there of the save (UNDOES, where that is to be brought to the disk: a worker's) and lets the guest run on,
+ * if it ran. A VM that ends by itself fails its sandbox until all of it is written; after that it is not
+ * needed.
  *
  * Copied, it runs on, and what is written is that of whoever asked:
  *
@@ -38,7 +39,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum phase { AWAITS, HOLDS, PAUSES, SAVES, WRITES, NOTES, ENDS, RESUMES };
+enum phase { AWAITS, HOLDS, PAUSES, SAVES, WRITES, NOTES, ENDS, UNDOES, RESUMES };
 
 struct sandbox_suspension {
 	struct sandboxes *all;
@@ -46,6 +47,7 @@ struct sandbox_suspension {
 	enum phase phase;
 	bool stood; /* before */
 	bool works; /* a worker has `files` */
+	int undone; /* of UNDOES: 0 or -errno */
 	/* Of one that is copied; else NULL. */
 	struct sandbox_copy *copy;
 	bool copied;		   /* all of it is there */
@@ -166,19 +168,39 @@ static bool is_copy(const struct sandbox_suspension *suspension)
 	return suspension->files.own >= 0;
 }
 
-/* What is there of a copy is whose it was to be. */
-static int undo(struct sandbox_suspension *suspension)
+static void worked(void *context);
+
+static void undo_work(void *context)
 {
-	return is_copy(suspension) ? 0 : sandbox_save_undo(&suspension->files);
+	struct sandbox_suspension *suspension = context;
+
+	suspension->undone = sandbox_save_undo(&suspension->files);
 }
 
-/* sandbox->error says why. */
-static void give_up(struct sandbox_suspension *suspension)
+/* What is there of it is not to be; but what is there of a copy is whose it was to be. True: a worker sees to
+ * that, and worked() comes. False: suspension->undone tells. */
+static bool begin_undo(struct sandbox_suspension *suspension)
+{
+	suspension->undone = 0;
+	if (is_copy(suspension))
+		return false;
+	if (suspension->files.is_there) {
+		suspension->phase = UNDOES;
+		suspension->works = true;
+		if (sandboxes_begin_work(suspension->all, undo_work, worked, suspension) == 0)
+			return true;
+		suspension->works = false;
+	}
+	undo_work(suspension);
+	return false;
+}
+
+/* Nothing is there of it, if suspension->undone is 0; sandbox->error says why. */
+static void gave_up(struct sandbox_suspension *suspension)
 {
 	struct sandbox *sandbox = suspension->sandbox;
-	int status = undo(suspension);
+	const int status = suspension->undone;
 
-	log_warn("%s", sandbox->error.message);
 	/* A guest that runs on must not be found as it was. */
 	if (status || !sandbox->vm || sandbox->vm->state != VM_OWNED) {
 		if (status)
@@ -190,6 +212,16 @@ static void give_up(struct sandbox_suspension *suspension)
 		return;
 	}
 	let_run(suspension);
+}
+
+/* sandbox->error says why. */
+static void give_up(struct sandbox_suspension *suspension)
+{
+	log_warn("%s", suspension->sandbox->error.message);
+	/* The disk takes what it takes. */
+	sandbox_set_clock(suspension->sandbox, SANDBOX_CLOCK_PATIENCE, 0);
+	if (!begin_undo(suspension))
+		gave_up(suspension);
 }
 
 static void refuse(struct sandbox_suspension *suspension, const char *what, int status, const char *words)
@@ -261,19 +293,19 @@ static void go_on(struct sandbox_suspension *suspension)
 {
 	struct sandbox *sandbox = suspension->sandbox;
 
-	if (!sandbox) {
-		/* Nobody wants it, or its sandbox is gone. */
-		undo(suspension);
+	if (!sandbox || (sandbox->state != SANDBOX_SUSPENDING && sandbox->state != SANDBOX_COPYING)) {
+		/* Nobody wants it, or its sandbox is gone, or elsewhere. */
+		if (begin_undo(suspension))
+			return;
 		finish(suspension);
-		return;
-	}
-	if (sandbox->state != SANDBOX_SUSPENDING && sandbox->state != SANDBOX_COPYING) {
-		undo(suspension);
-		finish(suspension);
-		if (sandbox->state == SANDBOX_DELETING && !sandbox->writing && !sandbox->vm)
+		if (!sandbox)
+			return;
+		if (sandbox->state == SANDBOX_DELETING && !sandbox->vm)
 			sandbox_settle_deleted(sandbox);
 		else if (sandbox->state == SANDBOX_STOPPING && !sandbox->vm)
 			sandbox_settle_stopped(sandbox);
+	} else if (suspension->phase == UNDOES) {
+		gave_up(suspension);
 	} else if (suspension->files.error.kind) {
 		sandbox->error = suspension->files.error;
 		give_up(suspension);

@@ -144,8 +144,6 @@ static void fail(struct sandbox *sandbox)
 		sandbox->runs && sandbox_saved_has_disk(sandbox->all->config.state_directory, sandbox->id);
 
 	log_warn("sandbox %s is not woken: %s", sandbox->id, sandbox->error.message);
-	sandbox->pool = NULL;
-	sandbox->verified = true;
 	if (!ran)
 		fall_back(sandbox);
 	else if (begin_removal(sandbox, lose))
@@ -181,10 +179,8 @@ int sandbox_wake(struct sandbox *sandbox, struct error *error)
 void sandbox_wake_held(struct sandbox *sandbox, struct vm *vm)
 {
 	sandbox_know_vm(sandbox, vm);
-	if (sandbox_record(sandbox, &sandbox->error) == 0)
-		return;
-	pool_cancel(sandbox->pool, &sandbox->claim);
-	fail(sandbox);
+	if (sandbox_record(sandbox, &sandbox->error))
+		sandbox_leave_pool(sandbox);
 }
 
 void sandbox_wake_recorded(struct sandbox *sandbox, const struct error *error)
@@ -205,13 +201,19 @@ void sandbox_wake_recorded(struct sandbox *sandbox, const struct error *error)
 		return;
 	}
 	sandbox->error = *error;
-	pool_cancel(sandbox->pool, &sandbox->claim);
+	sandbox_leave_pool(sandbox);
+}
+
+void sandbox_wake_gone(struct sandbox *sandbox)
+{
 	fail(sandbox);
 }
 
 void sandbox_wake_refused(struct sandbox *sandbox, const struct error *error)
 {
 	sandbox->error = *error;
+	sandbox->pool = NULL;
+	sandbox->verified = true;
 	fail(sandbox);
 }
 

@@ -15,6 +15,7 @@ struct sandboxes {
 	uint64_t output_bytes;	    /* held of commands that have ended */
 	struct list forks;	    /* under way (sandbox_fork.c) */
 	unsigned int workers;	    /* that have files of sandboxes */
+	uint64_t disk_promised;	    /* bytes of the host's, to copies that forks have still to make */
 	struct loop_source *timer;  /* of the clocks of all (sandbox_clocks.c)... */
 	uint64_t due_ns;	    /* ...and for when it is armed, CLOCK_MONOTONIC; 0: it is not */
 	struct list undone;	   /* rows of deletions that the journal did not take (sandbox_record.c)... */

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
@@ -63,9 +64,48 @@ static int open_at(int at, const char *name, int flags, mode_t mode, const char 
 	return status;
 }
 
+/* The folder that a path names something in; an fd, or -errno. */
+static int open_above(const char *path)
+{
+	char above[PATH_MAX];
+	char *slash;
+	int fd;
+
+	snprintf(above, sizeof above, "%s", path);
+	/* Those at its end say nothing. */
+	while ((slash = strrchr(above, '/')) && slash > above && !slash[1])
+		*slash = '\0';
+	if (slash)
+		slash[slash == above] = '\0';
+	fd = open(slash ? above : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	return fd < 0 ? -errno : fd;
+}
+
+/* It is newly made: what is brought to the disk in it is there only if its own name is. */
+static int sync_name(const char *path)
+{
+	int above = open_above(path), status = above;
+
+	/* Whoever may make a folder there need not be able to read it; and some file systems know of no such
+	 * thing. */
+	if (above == -EACCES)
+		return 0;
+	if (above >= 0)
+		status = fsync(above) < 0 && errno != EINVAL ? -errno : 0;
+	fd_close(&above);
+	return status;
+}
+
 int state_folder_open(const char *path, struct error *error)
 {
-	return open_at(AT_FDCWD, path, 0, MODE_STATE, path, error);
+	const bool is_new = faccessat(AT_FDCWD, path, F_OK, 0) < 0 && errno == ENOENT;
+	int folder = open_at(AT_FDCWD, path, 0, MODE_STATE, path, error), status;
+
+	status = folder >= 0 && is_new ? sync_name(path) : 0;
+	if (!status)
+		return folder;
+	fd_close(&folder);
+	return fail(error, status, "bring to the disk", path);
 }
 
 int state_folder_open_in(int folder, const char *path, const char *name, struct error *error)

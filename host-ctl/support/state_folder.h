@@ -12,8 +12,9 @@
 #define STATE_FOLDER_SANDBOXES "sandboxes"
 
 /*
- * Opens it, made when missing. The fd, the caller's; or -errno with *error set, which names the path, what is
- * wrong and the mend: it cannot be made or opened, it is another user's, or others may write to it (-EPERM).
+ * Opens it, made when missing; a new one's name is on the disk then. The fd, the caller's; or -errno with
+ * *error set, which names the path, what is wrong and the mend: it cannot be made or opened, it is another
+ * user's, or others may write to it (-EPERM).
  */
 int state_folder_open(const char *path, struct error *error);
 /* The same of a folder in it, for this daemon alone; it is no symbolic link. name: of the folder. */

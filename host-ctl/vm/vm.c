@@ -384,7 +384,7 @@ uint64_t vm_boot_timeout_ms(const struct vm *vm)
 	const struct vm_source *source = vm->source;
 	uint64_t bytes = source->pages_bytes;
 
-	if (source->same_machine && !source->memory_sum)
+	if (source->reads_memory)
 		bytes += source->memory_bytes;
 	return vm->config->boot_timeout_ms + bytes / VM_READ_BYTES_PER_MS;
 }

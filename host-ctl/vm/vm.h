@@ -145,6 +145,8 @@ struct vm_source {
 	const char *size; /* of a boot's memory, as the vmm takes it: "128M" */
 	uint64_t memory_bytes, disk_bytes;
 	uint64_t pages_bytes; /* of the host's memory that its pages take */
+	/* Of a clone: its memory is a file that nobody vouches for, and is read whole before it runs. */
+	bool reads_memory;
 	unsigned int cpus;
 	uint32_t cid;		 /* 0: one of its own */
 	unsigned int rehearsals; /* sample commands before a VM counts as warm */

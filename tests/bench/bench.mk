@@ -109,7 +109,7 @@ $(THROUGHPUT_BINS): tests/bench/throughput.h
 bench-throughput: all kernel images lab-prepare $(THROUGHPUT_BINS)
 	@$(call bench-with-results,tests/bench/throughput $(BENCH_ARGS) --json $$results/throughput.json)
 
-## make bench-disks  suspend and wake against a copy and a boot, bytes on disk; copy-on-write disks against raw ones (DISKS_ARGS='--rounds N')
+## make bench-disks  suspend, wake and the pause of a fork against a copy and a boot, bytes on disk; copy-on-write disks against raw ones (DISKS_ARGS='--rounds N')
 bench-disks: bench-needs $(THROUGHPUT_BINS)
 	@$(call bench-with-results,tests/bench/disks $(DISKS_ARGS) --json $$results/disks.json && \
 		tests/bench/throughput --machines cow$(comma)raw $(COW_ARGS) --json $$results/cow.json)

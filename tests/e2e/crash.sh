@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # shellcheck disable=SC2154 # what tests/e2e/lib.sh has set
-# Sandboxes whose files are written, and which are suspended and woken, by chance, until something ends that; and what has to be there
-# after. Source after tests/e2e/lib.sh. There are two: `memory` has its files in memory, `disk` on a disk.
+# Sandboxes whose files are written, and which are suspended, woken and forked, by chance, until something ends that; and what has to be
+# there after. Source after tests/e2e/lib.sh. There are two: `memory` has its files in memory, `disk` on a disk.
 #
 # What is asked and what is answered is noted in the file $crash_log, a line each, which is all that is known of them:
 #
@@ -12,6 +12,11 @@
 #   begin SANDBOX OPERATION      asked; then one of the next two, or neither, if the client was ended as well
 #   done SANDBOX OPERATION [FILE SUM]      answered: of `write`, the file is synced
 #   failed SANDBOX OPERATION     it may have come about or not
+#   child SANDBOX ID             a fork of it has answered with that child; told before `done` or `failed`
+#   childless SANDBOX            all children of it were looked at and removed
+#
+# A child has what was acknowledged of its parent before the fork was asked for. One that nobody was told of is there with all of that,
+# or not at all.
 #
 # Another operation on one sandbox is a function crash_do_NAME, its name in crash_when_ready or crash_when_suspended, and, if the
 # sandbox may be in another state after it, a line in crash_states.
@@ -20,10 +25,11 @@ exec {crash_out}>&1
 crash_tell=       # if set, each line is told on standard output as well, after the word "log"
 crash_goes_on=    # if set, what fails does not end the work
 crash_round=0     # makes the names of files new
-crash_when_ready=(write write suspend)
+crash_when_ready=(write write suspend fork)
 crash_when_suspended=(wake)
 readonly CRASH_SANDBOXES="memory disk" CRASH_DISK_MIB=64 CRASH_FILE_MAX=400000 CRASH_MEMORY_BYTES=3000000
 readonly CRASH_FILES_MAX=50 # then they are removed, once they were looked at
+readonly CRASH_CHILDREN_MAX=2 # of a sandbox, until they were looked at
 
 crash_note() {
 	echo "$*" >>"$crash_log"
@@ -38,10 +44,12 @@ in_it() { # SANDBOX LINE
 crash_id() { # SANDBOX
 	awk -v who="$1" '$1 == "made" && $2 == who { id = $3 } END { print id }' "$crash_log"
 }
-crash_state() { # SANDBOX
-	"$hostctl" ls --json 2>/dev/null | tr -d ' \n' | grep -oE "\"id\":\"$(crash_id "$1")\",\"state\":\"[a-z]+\"" | grep -oE '[a-z]+"$' | tr -d '"'
+crash_state() { # SANDBOX, or the id of a child
+	local id
+	id=$(crash_id "$1")
+	"$hostctl" ls --json 2>/dev/null | tr -d ' \n' | grep -oE "\"id\":\"${id:-$1}\",\"state\":\"[a-z]+\"" | grep -oE '[a-z]+"$' | tr -d '"'
 }
-crash_is_settled() { # SANDBOX
+crash_is_settled() { # SANDBOX, or the id of a child
 	[[ $(crash_state "$1") != *ing ]]
 }
 crash_settled() { # SANDBOX: its state, when it is on no way any more
@@ -85,6 +93,16 @@ crash_do_suspend() {
 }
 crash_do_wake() {
 	timeout 120 "$hostctl" wake "$1" >/dev/null 2>&1
+}
+# Whoever is told of a child by its id has it, whatever becomes of the others.
+crash_do_fork() { # SANDBOX NUMBER
+	local count=$((1 + RANDOM % CRASH_CHILDREN_MAX)) left ids id status=0
+	left=$((CRASH_CHILDREN_MAX - $(crash_children "$1" | wc -l)))
+	[ $left -gt 0 ] || return 0
+	[ $count -le $left ] || count=$left
+	ids=$(timeout 120 "$hostctl" fork --count $count --name "$1-c$crash_round.$2" "$1" 2>/dev/null) || status=1
+	for id in $ids; do crash_note child "$1" "$id"; done
+	return $status
 }
 # crash_work SANDBOX SEED: one operation after the other until there is $scratch/enough, or one fails. The sandbox is ready.
 crash_work() {
@@ -145,23 +163,35 @@ crash_states() {
 			for (state in may) print state
 		}' "$crash_log"
 }
-crash_files() { # SANDBOX: `SUM FILE` of all that are acknowledged
-	awk -v who="$1" '$2 != who { next } $1 == "made" || $1 == "cleared" { n = 0 } $1 == "done" && $3 == "write" { line[++n] = $5 " " $4 }
+crash_files() { # SANDBOX [LINES]: `SUM FILE` of all that are acknowledged, in so many lines
+	awk -v who="$1" -v lines="${2-}" 'lines && NR > lines { exit } $2 != who { next } $1 == "made" || $1 == "cleared" { n = 0 }
+		$1 == "done" && $3 == "write" { line[++n] = $5 " " $4 }
 		END { for (i = 1; i <= n; i++) print line[i] }' "$crash_log"
 }
-crash_memory() { # SANDBOX
-	awk -v who="$1" '$1 == "memory" && $2 == who { sum = $3 } END { print sum }' "$crash_log"
+crash_memory() { # SANDBOX [LINES]
+	awk -v who="$1" -v lines="${2-}" 'lines && NR > lines { exit } $1 == "memory" && $2 == who { sum = $3 } END { print sum }' "$crash_log"
+}
+crash_children() { # SANDBOX: the ids of those that are acknowledged, and were not looked at yet
+	awk -v who="$1" '$2 != who { next } $1 == "childless" { n = 0 } $1 == "child" { id[++n] = $3 } END { for (i = 1; i <= n; i++) print id[i] }' "$crash_log"
+}
+crash_children_there() { # SANDBOX: the ids of all of its children
+	"$hostctl" ls --json 2>/dev/null | tr -d ' \n' | grep -oE '"(name|id)":"[^"]*"' | tr -d '"' |
+		awk -F: -v start="$1-c" '$1 == "name" { name = $2 } $1 == "id" { if (index(name, start) == 1) print $2; name = "" }'
+}
+crash_forked_at() { # SANDBOX ID: the line in which the fork was asked for that this is a child of; of one that nobody knows, the last one
+	awk -v who="$1" -v id="$2" '$2 != who { next } $1 == "begin" && $3 == "fork" { at = NR } $1 == "child" && $3 == id { exit } END { print at + 0 }' "$crash_log"
 }
 # Names every file in the state folder that should not be there.
 crash_strange() {
 	local path sandbox id names
 	declare -A of=()
 	for sandbox in $CRASH_SANDBOXES; do
-		id=$(crash_id "$sandbox")
-		names=" memory image saved.json "
-		[ "$sandbox" = memory ] || names+="upper lower boot.json "
-		[ "$(crash_state "$sandbox")" != suspended ] || names+="state pages "
-		of[$id]=$names
+		for id in "$(crash_id "$sandbox")" $(crash_children_there "$sandbox"); do
+			names=" memory image saved.json "
+			[ "$sandbox" = memory ] || names+="upper lower boot.json "
+			[ "$(crash_state "$id")" != suspended ] || names+="state pages "
+			of[$id]=$names
+		done
 	done
 	(cd "$serve_state" && find . -mindepth 1 -printf '%P\n') | while IFS= read -r path; do
 		case $path in
@@ -200,6 +230,36 @@ crash_look_at() { # NAME SANDBOX STATE
 	if [ "$(wc -l <<<"$wanted")" -gt $CRASH_FILES_MAX ] && in_it "$2" 'rm /root/f*'; then crash_note cleared "$2"; fi
 	check "$1: $2 has a sound file system" test -z "$(in_it "$2" 'dmesg 2>/dev/null | grep -iE "ext4.*(error|corrupt)|oops"')"
 }
+# Whole, or, without a disk and with its VM lost, nothing: then it is told so.
+crash_look_at_child() { # NAME SANDBOX ID HOW
+	local state wanted at may=ready complaints='ext4.*(error|corrupt)|oops'
+	[ "$4" != power ] || may=$([ "$2" = disk ] && echo stopped || echo failed)
+	state=$(crash_settled "$3")
+	is "$1: child $3 of $2 is what it may be" "$state" "$may"
+	[ "$state" != failed ] || return 0
+	at=$(crash_forked_at "$2" "$3")
+	wanted=$(crash_files "$2" "$at")
+	check "$1: child $3 of $2 wakes" timeout 120 "$hostctl" wake "$3"
+	is "$1: child $3 of $2 has the files that it was to have" \
+		"$([ -z "$wanted" ] || in_it "$3" "cd /root && sha256sum $(awk '{ printf "%s ", $2 }' <<<"$wanted")" 2>&1 | tr -s ' ')" "$wanted"
+	[ "$state" = stopped ] ||
+		is "$1: child $3 of $2 has the memory" "$(in_it "$3" 'sha256sum </run/bulk' 2>&1 | cut -d ' ' -f 1)" "$(crash_memory "$2" "$at")"
+	# Where the host's disk was full, what could not be written is told.
+	[ "$4" != full ] || complaints='ext4.*corrupt|oops'
+	check "$1: child $3 of $2 has a sound file system" test -z "$(in_it "$3" "dmesg 2>/dev/null | grep -iE '$complaints'")"
+}
+crash_verify_children() { # NAME HOW
+	local sandbox id there acknowledged
+	for sandbox in $CRASH_SANDBOXES; do
+		there=$(crash_children_there "$sandbox") acknowledged=$(crash_children "$sandbox")
+		is "$1: each child of $sandbox that was told of is there" "$(comm -23 <(sort <<<"$acknowledged") <(sort <<<"$there"))" ""
+		for id in $there; do
+			crash_look_at_child "$1" "$sandbox" "$id" "$2"
+			check "$1: child $id of $sandbox is removed" timeout 60 "$hostctl" rm "$id"
+		done
+		crash_note childless "$sandbox"
+	done
+}
 # crash_verify NAME HOW [KILLED]: results of both, as of crash_states. After it both are ready.
 crash_verify() {
 	local sandbox state may
@@ -210,6 +270,7 @@ crash_verify() {
 		check "$1: $sandbox is what it may be" grep -qxF "$state" <(tr ' ' '\n' <<<"$may")
 	done
 	is "$1: nothing half made is in the state folder" "$(crash_strange)" ""
+	crash_verify_children "$1" "$2"
 	for sandbox in $CRASH_SANDBOXES; do
 		state=$(crash_state "$sandbox")
 		if [ "$state" = failed ]; then

@@ -58,6 +58,7 @@ static void expect_description(const struct daemon *daemon)
 	assert_int_equal(
 		json_integer_value(json_object_get(json_object_get(answer.json, "inputs"), "disk_bytes")),
 		DISK_BYTES);
+	assert_null(json_object_get(answer.json, "disk_sum"));
 	answer_finish(&answer);
 }
 
@@ -139,6 +140,169 @@ static void test_a_disk_that_is_not_whole_is_named(void **state)
 	finish(&daemon);
 }
 
+/* --- what is on it --- */
+
+static char *const none_warm[] = {"--pool", "0", NULL};
+
+static void open_disk(const struct daemon *daemon, int flags, int *fd)
+{
+	char path[160];
+
+	templates_path(daemon, "tools/disk", path);
+	*fd = open(path, flags | O_CLOEXEC);
+	assert_true(*fd >= 0);
+}
+
+/* One bit, and the file's times are as before. */
+static void flip(const struct daemon *daemon, off_t at)
+{
+	struct timespec times[2];
+	struct stat status;
+	char byte = 0;
+	int fd;
+
+	open_disk(daemon, O_RDWR, &fd);
+	assert_int_equal(fstat(fd, &status), 0);
+	assert_int_equal(pread(fd, &byte, 1, at), 1);
+	byte ^= 1;
+	assert_int_equal(pwrite(fd, &byte, 1, at), 1);
+	times[0] = status.st_atim;
+	times[1] = status.st_mtim;
+	assert_int_equal(futimens(fd, times), 0);
+	close(fd);
+}
+
+static void read_sum(const struct daemon *daemon, char sum[32])
+{
+	char path[160];
+	json_t *about;
+	const char *text;
+
+	templates_path(daemon, "tools/template.json", path);
+	about = json_load_file(path, 0, NULL);
+	text = json_string_value(json_object_get(about, "disk_sum"));
+	assert_non_null(text);
+	assert_int_equal(strlen(text), 16);
+	snprintf(sum, 32, "%s", text);
+	json_decref(about);
+}
+
+/* value NULL: it is taken away. */
+static void write_sum(const struct daemon *daemon, const char *value)
+{
+	char path[160];
+	json_t *about;
+
+	templates_path(daemon, "tools/template.json", path);
+	about = json_load_file(path, 0, NULL);
+	if (value)
+		assert_int_equal(json_object_set_new(about, "disk_sum", json_string(value)), 0);
+	else
+		assert_int_equal(json_object_del(about, "disk_sum"), 0);
+	assert_int_equal(json_dump_file(about, path, 0), 0);
+	json_decref(about);
+}
+
+static void expect_altered(const struct daemon *daemon, const char *sum)
+{
+	static const char start[] = "cannot load the disk of template tools: it was changed since, or is "
+				    "damaged: its checksum is ";
+	struct answer answer;
+	const char *message;
+	char end[96];
+
+	snprintf(end, sizeof end, ", not %s: build the template again", sum);
+	call(daemon, "POST", "/v1/run", run_on_it, &answer);
+	message = error_member(&answer, "message");
+	assert_string_equal(error_member(&answer, "code"), "build_failed");
+	assert_memory_equal(message, start, sizeof start - 1);
+	assert_string_equal(message + sizeof start - 1 + 16, end);
+	answer_finish(&answer);
+	expect_state(daemon, "tools", "damaged", NULL);
+	expect_echo(daemon);
+}
+
+/* In what has data, in a hole, and in the very last byte; and put back it is good again. */
+static void test_a_disk_that_was_altered_is_named(void **state)
+{
+	static const off_t places[] = {0, DISK_BYTES / 2 + 5000, DISK_BYTES - 1};
+	struct daemon daemon;
+	char sum[32];
+
+	(void)state;
+	start_with_templates_and(&daemon, "boot", pool_of_one);
+	succeed(&daemon, "POST", "/v1/templates", build_disk);
+	read_sum(&daemon, sum);
+	for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
+		stop(&daemon);
+		daemon.keep_kernel = true;
+		flip(&daemon, places[i]);
+		daemon_launch(&daemon, "", none_warm, false);
+		expect_altered(&daemon, sum);
+		stop(&daemon);
+		flip(&daemon, places[i]);
+		daemon_launch(&daemon, "", none_warm, false);
+		expect_echo_on_it(&daemon);
+		await_vms(&daemon, "tools", 0);
+	}
+	/* No client is told of it. */
+	expect_description(&daemon);
+	finish(&daemon);
+}
+
+/* By whatever tool it was copied: its holes are zeros, and its time is another. */
+static void test_a_copy_of_a_disk_is_good(void **state)
+{
+	struct daemon daemon;
+	struct stat status;
+	char path[160], command[512];
+
+	(void)state;
+	start_with_templates_and(&daemon, "boot", pool_of_one);
+	succeed(&daemon, "POST", "/v1/templates", build_disk);
+	stop(&daemon);
+	daemon.keep_kernel = true;
+	templates_path(&daemon, "tools/disk", path);
+	snprintf(command, sizeof command, "cp --sparse=never %s %s.copy && mv %s.copy %s", path, path, path,
+		path);
+	assert_int_equal(system(command), 0);
+	assert_int_equal(stat(path, &status), 0);
+	assert_true(status.st_blocks >= DISK_BYTES / 512);
+	daemon_launch(&daemon, "", none_warm, false);
+	expect_echo_on_it(&daemon);
+	await_vms(&daemon, "tools", 0);
+	finish(&daemon);
+}
+
+static void test_checksums_of_a_disk(void **state)
+{
+	static const char none[] = "template tools cannot be used: disk_sum in its template.json is not a "
+				   "checksum of 16 hexadecimal digits: build it again";
+	struct daemon daemon;
+
+	(void)state;
+	start_with_templates_and(&daemon, "boot", pool_of_one);
+	succeed(&daemon, "POST", "/v1/templates", build_disk);
+	stop(&daemon);
+	daemon.keep_kernel = true;
+	/* None. */
+	write_sum(&daemon, "0123456789ABCDEF");
+	daemon_launch(&daemon, "", none_warm, false);
+	expect_refused(&daemon, "POST", "/v1/run", run_on_it, "build_failed", none);
+	write_sum(&daemon, "0123456789abcde");
+	expect_refused(&daemon, "POST", "/v1/run", run_on_it, "build_failed", none);
+	/* Another's. */
+	write_sum(&daemon, "0123456789abcdef");
+	expect_altered(&daemon, "0123456789abcdef");
+	stop(&daemon);
+	/* As an older daemon has left it. */
+	write_sum(&daemon, NULL);
+	daemon_launch(&daemon, "", none_warm, false);
+	expect_echo_on_it(&daemon);
+	await_vms(&daemon, "tools", 0);
+	finish(&daemon);
+}
+
 /* --- mkfs.ext4 --- */
 
 static void write_program(const struct daemon *daemon, const char *text)
@@ -215,6 +379,9 @@ int main(void)
 		cmocka_unit_test(test_runs_have_a_disk_of_their_own),
 		cmocka_unit_test(test_the_next_daemon_loads_it),
 		cmocka_unit_test(test_a_disk_that_is_not_whole_is_named),
+		cmocka_unit_test(test_a_disk_that_was_altered_is_named),
+		cmocka_unit_test(test_a_copy_of_a_disk_is_good),
+		cmocka_unit_test(test_checksums_of_a_disk),
 		cmocka_unit_test(test_without_mkfs_a_build_fails_with_the_reason),
 		cmocka_unit_test(test_sizes_are_refused_by_name),
 	};

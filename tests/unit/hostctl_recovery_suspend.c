@@ -75,6 +75,33 @@ static void test_kills_while_it_is_suspended(void **state)
 	finish(&daemon);
 }
 
+/* A vmm that writes answers to nobody, for longer than one has time that only is to say how it stands. */
+static void test_a_save_goes_on_over_a_kill(void **state)
+{
+	struct daemon daemon;
+	struct answer answer;
+	char id[32];
+
+	(void)state;
+	start_with_templates_and(&daemon, "boot keep-slow:12500", pool_of_one);
+	create_sandbox(&daemon, "{}", id);
+	call_sandbox(&daemon, "POST", id, "/suspend?wait=false", NULL, &answer);
+	assert_int_equal(answer.status, 202);
+	answer_finish(&answer);
+	for (int waited = 0; !sandbox_has_file(&daemon, id, "state.new"); waited += POLL_MS) {
+		assert_true(waited < WAIT_MS);
+		sleep_ms(POLL_MS);
+	}
+	/* Until its vmm has begun. */
+	sleep_ms(300);
+	start_again(&daemon);
+	await_state(&daemon, id, "paused");
+	expect_none_saved(&daemon, id);
+	ask_sandbox(&daemon, id, "resume", "ready");
+	delete_sandbox(&daemon, id);
+	finish(&daemon);
+}
+
 /* At any moment of a wake it is suspended still, or lives. */
 static void test_kills_while_it_wakes(void **state)
 {
@@ -298,6 +325,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_suspended_stays_so),
 		cmocka_unit_test(test_kills_while_it_is_suspended),
+		cmocka_unit_test(test_a_save_goes_on_over_a_kill),
 		cmocka_unit_test(test_kills_while_it_wakes),
 		cmocka_unit_test(test_stops),
 		cmocka_unit_test(test_templates_that_are_others),

@@ -2,6 +2,9 @@
 /* Forks: what children are, what their parent is meanwhile, and each that does not come about. */
 #include "tests/unit/hostctl_fork_fixture.h"
 
+#include "host-ctl/support/file_copy.h"
+#include <sys/statvfs.h>
+
 /* All that they lie upon is the template's; and they are forked and suspended as any other. */
 static void test_children(void **state)
 {
@@ -176,6 +179,36 @@ static void test_places_and_names(void **state)
 	finish(&daemon);
 }
 
+/* Their places are taken while they are on their way: nobody waits for what may never come. */
+static void test_places_that_are_taken_meanwhile(void **state)
+{
+	char *const few[] = {"--pool", "0", "--max-vms", "3", NULL};
+	struct forked forked;
+	struct daemon daemon;
+	char id[32], other[32];
+	int fd;
+
+	(void)state;
+	start_with_templates_and(&daemon, "boot keep-slow:700", few);
+	create_sandbox(&daemon, "{}", id);
+	fd = begin_fork(&daemon, id, "{\"count\":2}");
+	await_state(&daemon, id, "copying");
+	create_sandbox(&daemon, "{}", other);
+	client_answer(fd, &forked.answer);
+	close(fd);
+	read_fork(&forked);
+	assert_int_equal(forked.made, 1);
+	expect_child_error(&forked, 1, "exhausted",
+		"no place for its VM: all 3 are in use (--max-vms): delete sandboxes, or raise it");
+	assert_int_equal(count_folders(&daemon, "fk-"), 0);
+	/* Its own and the child's; of one without a disk that was never saved there is none. */
+	assert_int_equal(count_folders(&daemon, "sb-"), 2);
+	delete_all(&daemon, &forked);
+	delete_sandbox(&daemon, other);
+	delete_sandbox(&daemon, id);
+	finish(&daemon);
+}
+
 /* The guest runs on as if nothing had been asked. */
 static void test_saves_that_fail(void **state)
 {
@@ -297,6 +330,155 @@ static void test_guests_that_do_not_hold(void **state)
 	}
 }
 
+/* --- room for copies --- */
+
+enum { UPPER_MIB = 64, MIB_SHIFT = 20 };
+
+/* What its guest would have written. */
+static void fill_upper(const struct daemon *daemon, const char *id)
+{
+	static char bytes[1 << MIB_SHIFT];
+	char path[160];
+	int fd;
+
+	memset(bytes, 'u', sizeof bytes);
+	sandbox_file(daemon, id, "upper", path);
+	fd = open(path, O_WRONLY | O_CLOEXEC);
+	assert_true(fd >= 0);
+	for (off_t at = 1; at <= UPPER_MIB; at++)
+		assert_int_equal(pwrite(fd, bytes, sizeof bytes, at << MIB_SHIFT), sizeof bytes);
+	close(fd);
+}
+
+/* The next daemon keeps free all but so much of what is left now. False: copies take no room here. */
+static bool leave_room(struct daemon *daemon, const char *id, unsigned int mib)
+{
+	char path[160], reserve[32];
+	char *const options[] = {"--pool", "1", "--disk-reserve", reserve, NULL};
+	struct statvfs disk;
+	bool shares;
+	int fd;
+
+	kill_daemon(daemon);
+	daemon->keep_kernel = true;
+	sandbox_file(daemon, id, "upper", path);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	shares = file_copy_shares(fd, daemon->state);
+	close(fd);
+	assert_int_equal(statvfs(daemon->state, &disk), 0);
+	snprintf(reserve, sizeof reserve, "%lluM",
+		(unsigned long long)(((uint64_t)disk.f_bavail * disk.f_frsize >> MIB_SHIFT) - mib));
+	daemon_launch(daemon, "", options, true);
+	await_state(daemon, id, "ready");
+	return !shares;
+}
+
+static void start_with_large_disk(struct daemon *daemon, const char *script)
+{
+	start_with_templates_and(daemon, script, pool_of_one);
+	succeed(daemon, "POST", "/v1/templates", "{\"name\":\"tools\",\"disk\":\"128M\"}");
+}
+
+static void expect_no_room(const char *code, const char *message)
+{
+	static const char start[] = "no room for the disk of one more sandbox: ";
+
+	assert_string_equal(code, "exhausted");
+	assert_memory_equal(message, start, sizeof start - 1);
+	assert_non_null(strstr(message, ", copies of it want "));
+	assert_non_null(strstr(message, "(--disk-reserve): delete sandboxes or templates"));
+}
+
+/* One copy is the fork's own, and each child has one. */
+static void test_room_for_copies(void **state)
+{
+	struct forked forked;
+	struct daemon daemon;
+	struct answer answer;
+	const json_t *error;
+	char id[32];
+	bool counts;
+
+	(void)state;
+	start_with_large_disk(&daemon, "boot");
+	create_sandbox(&daemon, on_disk, id);
+	fill_upper(&daemon, id);
+	/* For none: its parent is not touched. */
+	counts = leave_room(&daemon, id, UPPER_MIB + UPPER_MIB / 2);
+	if (counts) {
+		call_sandbox(&daemon, "POST", id, "/fork", NULL, &answer);
+		assert_int_equal(answer.status, 429);
+		expect_no_room(error_member(&answer, "code"), error_member(&answer, "message"));
+		answer_finish(&answer);
+		assert_int_equal(count_folders(&daemon, "fk-"), 0);
+		expect_lives(&daemon, id, 1);
+	}
+	/* For one of two. */
+	leave_room(&daemon, id, 2 * UPPER_MIB + UPPER_MIB / 2);
+	fork_sandbox(&daemon, id, "{\"count\":2}", &forked);
+	assert_int_equal(forked.refused, counts ? 1 : 0);
+	if (counts) {
+		error = json_object_get(
+			json_array_get(json_object_get(forked.answer.json, "children"), 1), "error");
+		expect_no_room(json_string_value(json_object_get(error, "code")),
+			json_string_value(json_object_get(error, "message")));
+	}
+	assert_int_equal(count_folders(&daemon, "sb-"), 1 + (int)forked.made);
+	delete_all(&daemon, &forked);
+	/* Without a reserve nothing is counted. */
+	start_again(&daemon);
+	await_state(&daemon, id, "ready");
+	delete_sandbox(&daemon, id);
+	finish_disk(&daemon);
+}
+
+/* What one fork is to write is not there for another. */
+static void test_room_of_two_forks(void **state)
+{
+	struct forked forked;
+	struct daemon daemon;
+	struct answer answer;
+	char id[32], other[32];
+	bool counts;
+	int fd;
+
+	(void)state;
+	start_with_large_disk(&daemon, "boot keep-slow:1500");
+	create_sandbox(&daemon, on_disk, id);
+	create_sandbox(&daemon, on_disk, other);
+	fill_upper(&daemon, id);
+	fill_upper(&daemon, other);
+	counts = leave_room(&daemon, id, 3 * UPPER_MIB);
+	await_state(&daemon, other, "ready");
+	fd = begin_fork(&daemon, id, NULL);
+	await_state(&daemon, id, "copying");
+	call_sandbox(&daemon, "POST", other, "/fork", NULL, &answer);
+	assert_int_equal(answer.status, counts ? 429 : 201);
+	if (counts)
+		expect_no_room(error_member(&answer, "code"), error_member(&answer, "message"));
+	answer_finish(&answer);
+	client_answer(fd, &forked.answer);
+	close(fd);
+	read_fork(&forked);
+	assert_int_equal(forked.made, 1);
+	delete_all(&daemon, &forked);
+	/* And when that is over it is: its copies went with the child, a moment after. */
+	for (int waited = 0, status = 429; status == 429; waited += POLL_MS) {
+		assert_true(waited < WAIT_MS);
+		call_sandbox(&daemon, "POST", other, "/fork", NULL, &forked.answer);
+		status = forked.answer.status;
+		if (status == 429)
+			answer_finish(&forked.answer);
+		sleep_ms(status == 429 ? POLL_MS : 0);
+	}
+	read_fork(&forked);
+	assert_int_equal(forked.made, 1);
+	delete_all(&daemon, &forked);
+	delete_sandbox(&daemon, id);
+	delete_sandbox(&daemon, other);
+	finish_disk(&daemon);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -306,10 +488,13 @@ int main(void)
 		cmocka_unit_test(test_of_one_that_stands),
 		cmocka_unit_test(test_requests_that_are_wrong),
 		cmocka_unit_test(test_places_and_names),
+		cmocka_unit_test(test_places_that_are_taken_meanwhile),
 		cmocka_unit_test(test_saves_that_fail),
 		cmocka_unit_test(test_children_that_die),
 		cmocka_unit_test(test_disks),
 		cmocka_unit_test(test_guests_that_do_not_hold),
+		cmocka_unit_test(test_room_for_copies),
+		cmocka_unit_test(test_room_of_two_forks),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

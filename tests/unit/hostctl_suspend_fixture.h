@@ -120,6 +120,57 @@ static inline int row_state(const struct daemon *daemon, const char *id)
 	return state;
 }
 
+/* The cgroup of a VM cannot be removed, so that something is left of it when its process is reaped... */
+static inline void hold_group(const struct daemon *daemon, const char *vm)
+{
+	char path[192];
+
+	snprintf(path, sizeof path, "%s/%.32s/held", daemon->cgroups, vm);
+	assert_int_equal(mkdir(path, 0755), 0);
+}
+
+/* ...until now: whoever watches it sees a process come and go. */
+static inline void release_group(const struct daemon *daemon, const char *vm)
+{
+	char path[192];
+	int status = -1;
+	pid_t pid;
+
+	snprintf(path, sizeof path, "%s/%.32s/held", daemon->cgroups, vm);
+	assert_int_equal(rmdir(path), 0);
+	snprintf(path, sizeof path, "%s/%.32s/cgroup.procs", daemon->cgroups, vm);
+	fflush(NULL);
+	pid = fork();
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		int fd = open(path, O_WRONLY | O_CLOEXEC);
+
+		_exit(fd < 0 || write(fd, "0", 1) != 1);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+}
+
+/* It stays in that state for so long. */
+static inline void expect_stays(
+	const struct daemon *daemon, const char *id, const char *state, int milliseconds)
+{
+	for (int waited = 0; waited < milliseconds; waited += POLL_MS) {
+		assert_string_equal(field(daemon, id, "state"), state);
+		sleep_ms(POLL_MS);
+	}
+}
+
+/* Its VM has a name: it is there, and is being woken. */
+static inline void await_vm(const struct daemon *daemon, const char *id, char vm[32])
+{
+	for (int waited = 0; !strcmp(field(daemon, id, "vm"), "null"); waited += POLL_MS) {
+		assert_true(waited < WAIT_MS);
+		sleep_ms(POLL_MS);
+	}
+	vm_of(daemon, id, vm);
+}
+
 static inline void finish(struct daemon *daemon)
 {
 	daemon_stop(daemon);
