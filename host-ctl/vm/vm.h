@@ -197,9 +197,10 @@ struct vm_request {
 
 /* What a guest that stands has, written into files (vm_ask_save). */
 struct vm_save {
-	struct vm_request request;	    /* replied is called with fd -1, and then there is */
-	uint64_t state_bytes, memory_bytes; /* of status 0: what was written, without holes */
-	char words[VMM_MESSAGE_TEXT + 1];   /* of another: the vmm's, printable; may be empty */
+	struct vm_request request; /* replied is called with fd -1, and then there is */
+	/* Of status 0: what was written, without holes; the last of vm_ask_save_whole. */
+	uint64_t state_bytes, memory_bytes, disk_bytes;
+	char words[VMM_MESSAGE_TEXT + 1]; /* of another: the vmm's, printable; may be empty */
 };
 
 /* The owner of an OWNED VM. Called from the loop. */
@@ -360,6 +361,16 @@ int vm_ask_resume(struct vm *vm, struct vm_request *request);
  * stand; -ENODATA: it was booted, and so all of its memory differs; -ENOSPC and others, with words.
  */
 int vm_ask_save(struct vm *vm, int state, int memory, bool private_only, struct vm_save *save);
+/*
+ * The same of all of its memory, whatever it was made of, and of what its guest sees of its disk, as one
+ * file: the state is of a VM that has that file as the lower of a new disk. disk: -1 where it has none;
+ * disk_bytes: how long a file that is, by which its bounds are wider too.
+ */
+struct vm_save_files {
+	int state, memory, disk;
+	uint64_t disk_bytes;
+};
+int vm_ask_save_whole(struct vm *vm, const struct vm_save_files *files, struct vm_save *save);
 /* Of one that was taken back: its guest's; and what its cgroup is bounded to, 0: as its guest's is. It is so
  * again, as after a save, if an earlier daemon ended in one. */
 void vm_know_memory(struct vm *vm, uint64_t bytes, uint64_t most);
