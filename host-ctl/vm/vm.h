@@ -21,6 +21,10 @@
  *
  *   LAUNCHED ──EVENT_STATE paused, `held` is called──▶ HELD ──vm_let_run──▶ BOOTING
  *
+ * One whose guest was saved at work (vm_source.notes) has it note its files first, as they are then:
+ *
+ *   IDENTITY ──▶ NOTING ──BASELINE_DONE──▶ CONNECTING
+ *
  * A VM that is started with a struct vm_build is to become a template, and never warm:
  *
  *   IDENTITY ──▶ CONNECTING ──▶ PREPARING or REHEARSING, back for each command; after the last
@@ -94,6 +98,7 @@ enum vm_state {
 	VM_BOOTING,
 	VM_HELLO,
 	VM_IDENTITY,
+	VM_NOTING,
 	VM_CONNECTING,
 	VM_PREPARING,
 	VM_REHEARSING,
@@ -150,6 +155,9 @@ struct vm_source {
 	unsigned int rehearsals; /* sample commands before a VM counts as warm */
 	bool same_machine;	 /* of a clone: it goes on as the machine that it was, by name and id */
 	bool held;		 /* of a clone: it does not run before vm_let_run */
+	/* Of a clone: what its guest tells as changed (AGENT_CHANGES) is against its files as it finds them.
+	 */
+	bool notes;
 };
 
 /* What a VM that is to become a template does before it is saved. Outlives the VM. */
