@@ -92,6 +92,11 @@ uint64_t sandbox_saved_memory_bytes(const json_t *made)
 	return number_of(made, "memory_bytes");
 }
 
+uint64_t sandbox_saved_disk_bytes(const json_t *made)
+{
+	return number_of(made, "disk_bytes");
+}
+
 static void make_path(const char *state_directory, const char *id, const char *name, char path[PATH_MAX])
 {
 	sandbox_files_path(state_directory, id, name, path, PATH_MAX);
@@ -320,7 +325,8 @@ void sandbox_saved_tidy(int folder)
 {
 	static const char *const names[] = {SANDBOX_SAVED_STATE SANDBOX_SAVED_NEW,
 		SANDBOX_SAVED_PAGES SANDBOX_SAVED_NEW, SANDBOX_SAVED_MEMORY SANDBOX_SAVED_NEW,
-		SANDBOX_FILES_IMAGE SANDBOX_SAVED_NEW, SANDBOX_SAVED_ABOUT SANDBOX_SAVED_NEW};
+		SANDBOX_FILES_IMAGE SANDBOX_SAVED_NEW, SANDBOX_SAVED_ABOUT SANDBOX_SAVED_NEW,
+		TEMPLATE_DISK SANDBOX_SAVED_NEW};
 
 	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
 		unlinkat(folder, names[i], 0);

@@ -51,6 +51,8 @@ bool sandbox_saved_is_image(const json_t *image, const struct stat *status);
 bool sandbox_saved_is_own_image(const json_t *image, const char *path, const struct stat *status);
 /* How much memory such a guest has; 0: it does not say. */
 uint64_t sandbox_saved_memory_bytes(const json_t *made);
+/* How long a file its disk is; 0: it has none. */
+uint64_t sandbox_saved_disk_bytes(const json_t *made);
 
 /* Its folder, an fd of the caller's; -ENOENT or another -errno. */
 int sandbox_saved_open(const char *state_directory, const char *id);
