@@ -130,6 +130,54 @@ bool sandbox_saved_has_disk(const char *state_directory, const char *id)
 	return has(state_directory, id, SANDBOX_FILES_UPPER);
 }
 
+/* --- its image --- */
+
+static bool is_in_folder(const char *state_directory, const char *path)
+{
+	char all[PATH_MAX];
+	size_t length;
+
+	make_path(state_directory, "", "", all);
+	length = strlen(all);
+	return !strncmp(path, all, length) && path[length] == '/';
+}
+
+/* One that was started has its folder's; what it was made of at first is in what it is booted with. */
+static json_t *read_first_image(const char *state_directory, const char *id)
+{
+	int folder = sandbox_saved_open(state_directory, id);
+	const char *kind;
+	json_t *about =
+		folder < 0 ? NULL : json_file_read(folder, SANDBOX_FILES_BOOT, SANDBOX_SAVED_JSON_MAX, &kind);
+	json_t *image = json_incref(json_object_get(about, "image"));
+
+	json_decref(about);
+	fd_close(&folder);
+	return image;
+}
+
+json_t *sandbox_saved_find_image(
+	const char *state_directory, const char *id, const json_t *made, struct error *error)
+{
+	json_t *image = json_incref(json_object_get(made, "image"));
+	const char *path = json_string_value(json_object_get(image, "path"));
+	struct stat status;
+
+	if (path && is_in_folder(state_directory, path)) {
+		json_decref(image);
+		image = read_first_image(state_directory, id);
+		path = json_string_value(json_object_get(image, "path"));
+	}
+	if (path && stat(path, &status) == 0 && sandbox_saved_is_image(image, &status))
+		return image;
+	error_set(error, ERROR_CONFLICT,
+		"no template can be made of sandbox %s: the image %.300s is not there any more, or has "
+		"changed: put it back as it was",
+		id, path ? path : "that it is made of");
+	json_decref(image);
+	return NULL;
+}
+
 /* --- restoring --- */
 
 static void destroy(struct pool_source *source)

@@ -130,6 +130,15 @@ static void end_here(struct sandbox *sandbox, enum sandbox_state next)
 	sandbox_move(sandbox, next, NULL);
 }
 
+static void note_pause(struct sandbox_suspension *suspension)
+{
+	const uint64_t ns = clock_now() - suspension->stands_ns;
+
+	if (suspension->copy)
+		suspension->copy->pause_us = ns / CLOCK_NS_PER_US;
+	metrics_observe(&suspension->all->config.metrics->copy_pause, ns);
+}
+
 static void resumed(struct vm_request *request, int status, int fd)
 {
 	struct sandbox_suspension *suspension =
@@ -140,8 +149,8 @@ static void resumed(struct vm_request *request, int status, int fd)
 	if (status)
 		log_warn("sandbox %s: the vmm could not let its guest run on: %s", sandbox->id,
 			strerror(-status));
-	if (suspension->copied && suspension->copy)
-		suspension->copy->pause_us = (clock_now() - suspension->stands_ns) / CLOCK_NS_PER_US;
+	if (suspension->copied)
+		note_pause(suspension);
 	end_here(sandbox, status ? SANDBOX_PAUSED : SANDBOX_READY);
 }
 
