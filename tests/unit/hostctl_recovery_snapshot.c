@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Snapshots that are asked for again, and ends of sandbox, client and daemon at any moment of one. */
-#include "host-ctl/sandbox/sandbox_sync.h"
 #include "tests/unit/hostctl_snapshot_fixture.h"
 
 enum { KILLS = 10, STEP_MS = 20 };
@@ -212,31 +211,6 @@ static void test_ends_while_it_is_made(void **state)
 	finish(&daemon);
 }
 
-/* A guest that never says that its files are on its disk has its time, and nothing else waits for it. */
-static void test_a_guest_that_does_not_answer(void **state)
-{
-	struct daemon daemon;
-	struct answer answer;
-	char id[32], other[32], message[256];
-	int fd;
-
-	(void)state;
-	start_one(&daemon, "boot hold-nothing", "{}", id);
-	create_sandbox(&daemon, "{}", other);
-	fd = begin_snapshot(&daemon, id, frozen);
-	await_state(&daemon, id, "copying");
-	expect_lives(&daemon, other, 1);
-	sleep_ms(SANDBOX_SYNC_MS - WAIT_MS / 2);
-	await_state(&daemon, id, "copying");
-	client_answer(fd, &answer);
-	snprintf(message, sizeof message,
-		"the guest of sandbox %s did not bring its files to its disk: it took too long", id);
-	expect_error_answer(&answer, 502, "incomplete", message);
-	expect_none_made(&daemon);
-	expect_lives(&daemon, id, 1);
-	finish(&daemon);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -245,7 +219,6 @@ int main(void)
 		cmocka_unit_test(test_kills),
 		cmocka_unit_test(test_ends_while_it_is_copied),
 		cmocka_unit_test(test_ends_while_it_is_made),
-		cmocka_unit_test(test_a_guest_that_does_not_answer),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
