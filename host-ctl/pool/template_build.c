@@ -4,7 +4,6 @@
 #include "common/log.h"
 #include "common/version.h"
 #include "host-ctl/pool/template_disk.h"
-#include "host-ctl/pool/template_files.h"
 #include "host-ctl/support/clock.h"
 #include "host-ctl/support/worker.h"
 
@@ -479,18 +478,19 @@ static void take_files(void *context)
 {
 	struct template_job *job = context;
 
-	job->work_status =
-		template_files_take(job->from->folder, job->folder, job->from->has_disk, &job->work_name);
+	job->work_status = template_files_take(job->from, job->folder, &job->work_name);
 }
 
 static void files_taken(void *context)
 {
 	struct template_job *job = context;
+	const int status = job->work_status;
 
-	if (job->work_status) {
+	if (status) {
 		snprintf(job->work_cause, sizeof job->work_cause, "copying its %s: %s", job->work_name,
-			strerror(-job->work_status));
-		set_failed(job, job->work_status, job->work_cause);
+			status == -EBADMSG ? "it has another size than it was saved with"
+					   : strerror(-status));
+		set_failed(job, status, job->work_cause);
 	}
 	if (job->error.kind || begin_check(job))
 		finish(job);

@@ -22,6 +22,7 @@
 #define HOST_CTL_TEMPLATE_BUILD_H
 
 #include "host-ctl/pool/room.h"
+#include "host-ctl/pool/template_files.h"
 #include "host-ctl/pool/template_store.h"
 
 enum { TEMPLATE_COMMANDS_MAX = 64, TEMPLATE_COMMAND_TIMEOUT_MS = 10 * 60 * 1000 };
@@ -47,13 +48,6 @@ struct template_events {
 	void (*progress)(void *context, enum template_phase phase, unsigned int command);
 	/* The end; the job is freed after it. template: it is in the store; NULL: *error says why not. */
 	void (*done)(void *context, struct template *template, const struct error *error);
-};
-
-/* A guest that was saved, whole, with its disk, if it has one, as one file (vm_ask_save_whole). */
-struct template_saved {
-	int folder;    /* that has "state", "memory" and TEMPLATE_DISK, which are used up */
-	json_t *about; /* what is to be in template.json, but for the working set */
-	bool has_disk;
 };
 
 struct template_order {

@@ -10,7 +10,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static int take(int from, int to, const char *name)
+/* Whoever has it open may have made it longer since. */
+static int check_size(const struct stat *status, uint64_t least, uint64_t most)
+{
+	const uint64_t bytes = (uint64_t)status->st_size;
+
+	return bytes < least || bytes > most ? -EBADMSG : 0;
+}
+
+static int take(int from, int to, const char *name, uint64_t least, uint64_t most)
 {
 	struct stat status;
 	const char *kind;
@@ -19,7 +27,12 @@ static int take(int from, int to, const char *name)
 	if (in < 0)
 		return in;
 	out = openat(to, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-	r = out < 0 ? -errno : file_copy(in, out);
+	r = out < 0 ? -errno : check_size(&status, least, most);
+	if (!r)
+		r = file_copy(in, out);
+	/* And meanwhile. */
+	if (!r)
+		r = fstat(out, &status) < 0 ? -errno : check_size(&status, least, most);
 	fd_close(&out);
 	fd_close(&in);
 	if (!r && unlinkat(from, name, 0) < 0)
@@ -27,13 +40,13 @@ static int take(int from, int to, const char *name)
 	return r;
 }
 
-int template_files_take(int from, int to, bool has_disk, const char **name)
+int template_files_take(const struct template_saved *saved, int folder, const char **name)
 {
-	int r = take(from, to, *name = "state");
+	int r = take(saved->folder, folder, *name = "state", 1, VM_STATE_FILE_MAX);
 
 	if (!r)
-		r = take(from, to, *name = "memory");
-	if (!r && has_disk)
-		r = take(from, to, *name = TEMPLATE_DISK);
+		r = take(saved->folder, folder, *name = "memory", saved->memory_bytes, saved->memory_bytes);
+	if (!r && saved->disk_bytes)
+		r = take(saved->folder, folder, *name = TEMPLATE_DISK, saved->disk_bytes, saved->disk_bytes);
 	return r;
 }

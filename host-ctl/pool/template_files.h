@@ -9,13 +9,22 @@
 #ifndef HOST_CTL_TEMPLATE_FILES_H
 #define HOST_CTL_TEMPLATE_FILES_H
 
-#include <stdbool.h>
+#include <jansson.h>
+#include <stdint.h>
+
+/* A guest that was saved, whole, with its disk, if it has one, as one file (vm_ask_save_whole). */
+struct template_saved {
+	int folder;    /* that has "state", "memory" and TEMPLATE_DISK, which are used up */
+	json_t *about; /* what is to be in template.json, but for the working set */
+	uint64_t memory_bytes, disk_bytes; /* of the guest's; 0: it has no disk */
+};
 
 /*
- * "state", "memory" and, if there is one, TEMPLATE_DISK, both folders' fds: each is removed where it was as
- * soon as it is copied, so that one of them at most is there twice. It takes a while: for a worker. Nothing
- * is synced. 0; or -errno with *name, which of them: what was copied is to go with the folder.
+ * Its files into another folder, an fd: each is removed where it was as soon as it is copied, so that one of
+ * them at most is there twice. It takes a while: for a worker. Nothing is synced. 0; or -errno with *name,
+ * which of them: -EBADMSG, it has not the size that it was saved with (a state at most VM_STATE_FILE_MAX);
+ * -EINVAL, it is no regular file. What was copied by then is to go with the folder.
  */
-int template_files_take(int from, int to, bool has_disk, const char **name);
+int template_files_take(const struct template_saved *saved, int folder, const char **name);
 
 #endif

@@ -193,7 +193,8 @@ static void take_shape(struct sandbox_snapshot *snapshot, const json_t *about)
 		.disk_bytes = sandbox_saved_disk_bytes(about),
 		.cpus = (unsigned int)json_integer_value(json_object_get(about, "cpus")),
 		.cid = (uint32_t)json_integer_value(json_object_get(about, "cid"))};
-	snapshot->saved.has_disk = snapshot->shape.disk_bytes > 0;
+	snapshot->saved.memory_bytes = snapshot->shape.memory_bytes;
+	snapshot->saved.disk_bytes = snapshot->shape.disk_bytes;
 }
 
 static int check_name(const struct sandbox_snapshot *snapshot, struct error *error)
