@@ -323,6 +323,39 @@ static int check_request(
 	return inputs ? room_check(&templates->room, &trial.source, true, error) : -1;
 }
 
+/* False: it is there already. */
+static bool add_name(json_t *names, const char *name)
+{
+	for (size_t i = 0; i < json_array_size(names); i++)
+		if (!strcmp(json_string_value(json_array_get(names, i)), name))
+			return false;
+	json_array_append_new(names, json_string(name));
+	return true;
+}
+
+/* One that takes no other's name wants a place of its own; builds that are not done have theirs. */
+static int check_place(const struct templates *templates, const char *name, struct error *error)
+{
+	json_t *names = template_store_names(&templates->store, error);
+	bool fits;
+
+	if (!names)
+		return -1;
+	add_name(names, TEMPLATE_BASE);
+	if (templates->builds.job)
+		add_name(names, templates->builds.name);
+	for (unsigned int i = 0; i < templates->waiting_count; i++)
+		add_name(names, templates->waiting[i].name);
+	fits = !add_name(names, name) || json_array_size(names) <= TEMPLATES_MAX;
+	json_decref(names);
+	if (fits)
+		return 0;
+	return error_set(error, ERROR_EXHAUSTED,
+		"there are %d templates already, those that are being built included, and no more than that "
+		"are kept: remove one that is not used",
+		TEMPLATES_MAX);
+}
+
 int templates_build(struct templates *templates, const struct templates_request *request, struct error *error)
 {
 	if (templates->config.cold)
@@ -335,7 +368,7 @@ int templates_build(struct templates *templates, const struct templates_request 
 			TEMPLATE_BASE);
 	if (templates->stopping)
 		return error_set(error, ERROR_NOT_READY, "the daemon is stopping: try again when it is back");
-	if (check_request(templates, request, error))
+	if (check_request(templates, request, error) || check_place(templates, request->name, error))
 		return -1;
 	if (templates->waiting_count == TEMPLATES_BUILDS_MAX)
 		return error_set(error, ERROR_EXHAUSTED,
