@@ -1,13 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/api.md is what docs/openapi.json makes of it."""
+"""docs/api.md is what docs/openapi.json makes of it, and the limits of docs/protocol.md are those of the code."""
 
 from __future__ import annotations
 
+import math
+import pathlib
+import re
 import unittest
 
 import api_md
 import jsonschema  # type: ignore[import]  # Debian has no stubs of it
 from openapi import DOCUMENT
+
+# What whoever uses the daemon meets: each stands in the table of limits.
+LIMITS = {
+    "API_KEYED_MAX", "COMMANDS_ALL_MAX", "COMMANDS_MAX", "COMMANDS_RUNNING_MAX", "FORK_CHILDREN_MAX", "HTTP_CONNECTIONS_MAX",
+    "JOURNAL_KEYS_MAX", "SANDBOXES_MAX", "TEMPLATES_BUILDS_MAX", "TEMPLATES_MAX", "TEMPLATES_POOLS_MAX",
+}
+
+
+def constants() -> dict[str, int]:
+    """The numbers that host-ctl's headers name, such as `NAME = 4 * 1024`."""
+    found = {}
+    for path in pathlib.Path("host-ctl").rglob("*.h"):
+        for name, product in re.findall(r"\b([A-Z][A-Z0-9_]+) = (\d+(?: \* \d+)*)\b", path.read_text(encoding="utf-8")):
+            found[name] = math.prod(int(factor) for factor in product.split(" * "))
+    return found
 
 
 class Docs(unittest.TestCase):
@@ -22,3 +40,14 @@ class Docs(unittest.TestCase):
             for one in schema.get("oneOf", [schema]) if "properties" not in schema else [schema]:
                 if "properties" in one:
                     self.assertIs(one["additionalProperties"], False, name)
+
+    def test_limits(self) -> None:
+        """Each number of the table that names its constant is that constant, and none that matters is missing."""
+        with open("docs/protocol.md", encoding="utf-8") as file:
+            table = file.read().split("\n## Limits of the daemon\n")[1].split("\n## ")[0]
+        named = re.findall(r"(\d+) \(`([A-Z][A-Z0-9_]+)`\)", table)
+        real = constants()
+        for number, name in named:
+            with self.subTest(name):
+                self.assertEqual(int(number), real.get(name))
+        self.assertEqual({name for _, name in named}, LIMITS)
