@@ -11,6 +11,7 @@ import unittest
 import api_md
 import jsonschema  # type: ignore[import]  # Debian has no stubs of it
 from openapi import DOCUMENT
+
 TOPS = ["common", "vmm", "guest-init", "host-ctl", "kernel-config", "rootfs", "tests"]
 # What whoever uses the daemon meets: each stands in the table of limits.
 LIMITS = {
