@@ -55,6 +55,7 @@ help:
 	@sed -n 's/^## //p' $(MAKEFILE_LIST)
 
 ## make            build vmm, guest-init, host-ctl (not the kernel and the images)
+## make help       this list
 ## make deps       install the Debian packages of packages.txt that are missing
 deps:
 	@missing=$$(sed 's/#.*//' packages.txt | xargs -n1 | while read -r p; do \

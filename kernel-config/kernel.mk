@@ -9,6 +9,7 @@ CHECK_NEEDS += kernel-foreign
 ## make kernel     build the guest kernels (cached by the hash of their inputs, several minutes each the first time)
 .PHONY: kernel kernel-foreign check-kernel-config
 kernel: $(KERNELS)
+## make kernel-foreign  build the one without device tree, which only tests boot
 kernel-foreign: $(KERNEL_FOREIGN)
 
 # Always asked: only the script knows whether the compiler or the source package changed. It takes a

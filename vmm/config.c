@@ -162,6 +162,8 @@ static int check_whole(struct config *config, const unsigned *counts, char *erro
 	if (config_was_given("vsock-cid", counts) && !config_has_vsock(config))
 		return config_refuse(
 			error, "--vsock-cid is of no use alone; add --vsock PATH or --control PATH");
+	if (config->serial_max != 0 && config->serial == NULL)
+		return config_refuse(error, "--serial-max is of no use alone; add --serial PATH");
 	if (config->vsock != NULL && config->control != NULL && strcmp(config->vsock, config->control) == 0)
 		return config_refuse(error,
 			"--vsock and --control are both " CONFIG_SHOWN "; give each a path of its own",

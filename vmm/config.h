@@ -21,6 +21,8 @@
 #define CONFIG_MEMORY_DEFAULT (128ull << 20)
 #define CONFIG_MEMORY_UNIT (1ull << 20) /* --mem is a multiple of this */
 #define CONFIG_BALLOON_UNIT 4096ull	/* --balloon likewise: a page of the guest */
+#define CONFIG_SERIAL_MIN (4ull << 10)	/* of --serial-max */
+#define CONFIG_SERIAL_MAX (1024ull << 30)
 
 enum {
 	CONFIG_DISKS_MAX = 8,
@@ -91,6 +93,7 @@ struct config {
 	uint64_t balloon_target; /* bytes, at most memory */
 	enum config_boot boot;
 	const char *serial;  /* NULL: none; "-": the terminal (fds 0 and 1) */
+	uint64_t serial_max; /* bytes that are written to it; 0: without a bound */
 	const char *control; /* NULL: none */
 	const char *kvm;
 	bool stats;

@@ -225,22 +225,33 @@ static int take_cpus(
 	return r;
 }
 
+/* example: of a size, for the words. */
+static int take_size(const struct config_option *option, const char *value, const char *example,
+	uint64_t *bytes, char *error)
+{
+	char minimum[CONFIG_SIZE_TEXT], maximum[CONFIG_SIZE_TEXT];
+	int r = parse_size(value, option->minimum, option->maximum, bytes);
+
+	if (r == 0)
+		return 0;
+	config_format_size(option->minimum, minimum);
+	config_format_size(option->maximum, maximum);
+	if (r == -EINVAL)
+		return config_refuse(error,
+			"--%s " CONFIG_SHOWN " is not a size; write a number with K, M or G, such as %s",
+			option->name, value, example);
+	return config_refuse(error, "--%s " CONFIG_SHOWN " is out of range; choose %s to %s", option->name,
+		value, minimum, maximum);
+}
+
 static int take_memory(
 	const struct config_option *option, struct config *config, const char *value, char *error)
 {
-	char minimum[CONFIG_SIZE_TEXT], maximum[CONFIG_SIZE_TEXT], unit[CONFIG_SIZE_TEXT];
-	int r = parse_size(value, option->minimum, option->maximum, &config->memory);
+	char unit[CONFIG_SIZE_TEXT];
 
-	config_format_size(option->minimum, minimum);
-	config_format_size(option->maximum, maximum);
+	if (take_size(option, value, option->fallback, &config->memory, error) < 0)
+		return -EINVAL;
 	config_format_size(CONFIG_MEMORY_UNIT, unit);
-	if (r == -EINVAL)
-		return config_refuse(error,
-			"--mem " CONFIG_SHOWN " is not a size; write a number with K, M or G, such as %s",
-			value, option->fallback);
-	if (r < 0)
-		return config_refuse(error, "--mem " CONFIG_SHOWN " is out of range; choose %s to %s", value,
-			minimum, maximum);
 	if (config->memory % CONFIG_MEMORY_UNIT != 0)
 		return config_refuse(error,
 			"--mem " CONFIG_SHOWN " is not a multiple of %s; round it up or down", value, unit);
@@ -291,6 +302,12 @@ static int take_serial(
 {
 	config->serial = strcmp(value, "none") == 0 ? NULL : value;
 	return check_file(option, value, error);
+}
+
+static int take_serial_max(
+	const struct config_option *option, struct config *config, const char *value, char *error)
+{
+	return take_size(option, value, "4M", &config->serial_max, error);
 }
 
 static int take_kvm(const struct config_option *option, struct config *config, const char *value, char *error)
@@ -462,6 +479,14 @@ const struct config_option config_options[CONFIG_OPTION_COUNT] = {
 		.take = take_serial,
 		.text = "the serial line, the kernel's console: the terminal (-), or a file it is appended "
 			"to"},
+	{.name = "serial-max",
+		.kind = CONFIG_SIZE,
+		.value = "SIZE",
+		.minimum = CONFIG_SERIAL_MIN,
+		.maximum = CONFIG_SERIAL_MAX,
+		.most = 1,
+		.take = take_serial_max,
+		.text = "so much is written to the serial line, and no more: the rest is dropped"},
 	{.name = "control",
 		.kind = CONFIG_SOCKET,
 		.value = "PATH|fd:N",

@@ -22,7 +22,7 @@
 /* A device without a tree: size, address, IRQ (Documentation/admin-guide/kernel-parameters.txt). */
 #define CONFIG_CMDLINE_DEVICE "virtio_mmio.device"
 
-enum { CONFIG_OPTION_COUNT = 22, CONFIG_SIZE_TEXT = 24 };
+enum { CONFIG_OPTION_COUNT = 23, CONFIG_SIZE_TEXT = 24 };
 
 /* What the limits of an option mean. */
 enum config_kind {

@@ -20,6 +20,7 @@ void serial_init(struct serial *serial, int out, int interrupt)
 	pthread_mutex_init(&serial->lock, NULL);
 	pthread_mutex_init(&serial->output, NULL);
 	serial->out = out;
+	serial->room = UINT64_MAX;
 	serial->interrupt = interrupt;
 }
 
@@ -27,6 +28,11 @@ void serial_finish(struct serial *serial)
 {
 	pthread_mutex_destroy(&serial->output);
 	pthread_mutex_destroy(&serial->lock);
+}
+
+void serial_bound(struct serial *serial, uint64_t bytes)
+{
+	serial->room = bytes;
 }
 
 void serial_connect(struct serial *serial, void (*raise)(void *context), void *context)
@@ -249,7 +255,8 @@ void serial_write(struct serial *serial, uint64_t offset, const void *data, uint
 	if (!send)
 		return;
 	pthread_mutex_lock(&serial->output);
-	sent = transmit(serial, value);
+	sent = serial->room > 0 && transmit(serial, value);
+	serial->room -= sent;
 	pthread_mutex_unlock(&serial->output);
 	pthread_mutex_lock(&serial->lock);
 	serial->written += sent;

@@ -10,7 +10,8 @@
  * Output goes to an fd at once. A reader that does not read (a full pipe, a stopped terminal) holds the guest
  * back, but never the VM: when `interrupt` becomes readable the byte is dropped and counted. One vCPU at a
  * time waits for room and writes, the others wait for it: two that saw room for one byte would not. A guest
- * that writes without end fills what the fd leads to: give it a pipe or a terminal, or a quota. Input waits
+ * that writes without end fills what the fd leads to: give it a pipe or a terminal, or a bound, after which
+ * every byte is dropped and counted. Input waits
  * in the receive buffer of SERIAL_FIFO bytes until the guest polls for it; what finds no room is dropped.
  */
 #ifndef VMM_SERIAL_H
@@ -30,6 +31,7 @@ struct serial {
 	pthread_mutex_t lock;	/* over all registers and the receive buffer */
 	pthread_mutex_t output; /* over writing to out; not taken within the other */
 	int out;		/* the caller's */
+	uint64_t room;		/* bytes that may still go out; under output */
 	int interrupt;		/* eventfd of the caller, readable while the guest must stand; -1: none */
 	uint8_t divisor_low, divisor_high, interrupt_enable, fifo_control, line_control, modem_control,
 		scratch;
@@ -44,6 +46,8 @@ struct serial {
 
 void serial_init(struct serial *serial, int out, int interrupt);
 void serial_finish(struct serial *serial);
+/* So many bytes go out, and no more; without this there is no bound. Before a vCPU runs. */
+void serial_bound(struct serial *serial, uint64_t bytes);
 /* What is called when the interrupt line rises, with the port's lock held: it must not call back. Without
  * this nobody is told. */
 void serial_connect(struct serial *serial, void (*raise)(void *context), void *context);

@@ -246,6 +246,8 @@ static int add_serial(struct vm *vm)
 		return 0;
 	vm->serial.out = vm->files->serial_out;
 	vm->serial.interrupt = vm->halt;
+	if (vm->config->serial_max != 0)
+		serial_bound(&vm->serial, vm->config->serial_max);
 	serial_connect(&vm->serial, raise_serial, vm);
 	r = bus_add(&vm->ports, LAYOUT_SERIAL_PORT, LAYOUT_SERIAL_PORTS, &serial_ops, &vm->serial, "serial");
 	if (r < 0)

@@ -387,11 +387,13 @@ static int fail(const struct error *error, bool json)
 
 static int perform(const struct order *order)
 {
-	const char *given = order->values[OPT_STATE];
+	const char *given = order->values[OPT_STATE], *state = given ? given : STATE_FOLDER_DEFAULT;
 	struct image_store store;
 	struct error error = {.kind = ERROR_NONE};
 	json_t *answer = NULL;
-	int r = image_store_open(&store, given ? given : STATE_FOLDER_DEFAULT, &error);
+	/* Only a build makes what is missing. */
+	int r = order->action->perform == build ? image_store_open(&store, state, &error)
+						: image_store_open_to_read(&store, state, &error);
 
 	if (!r) {
 		r = order->action->perform(order, &store, &answer, &error);

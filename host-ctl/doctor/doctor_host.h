@@ -11,8 +11,8 @@ enum {
 	DOCTOR_MOUNTS_MAX = 32 * 1024, /* bytes of the list of mounts that are looked at */
 	DOCTOR_SPACE_MIB = 16,	       /* sockets, logs and locks */
 	DOCTOR_FILES = 1024,	       /* open files of the daemon: some tens a VM, one a client */
-	DOCTOR_KERNEL_MAJOR = 5,       /* cgroup.kill came with 5.14 */
-	DOCTOR_KERNEL_MINOR = 14,
+	DOCTOR_KERNEL_MAJOR = 5,       /* the TSC's offset (KVM_CAP_VCPU_ATTRIBUTES) is of 5.16, */
+	DOCTOR_KERNEL_MINOR = 16,      /* cgroup.kill of 5.14 */
 };
 
 void doctor_check_memory(struct doctor *doctor, struct doctor_finding *finding);

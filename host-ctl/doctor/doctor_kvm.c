@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "host-ctl/doctor/doctor_kvm.h"
+#include "host-ctl/doctor/doctor_host.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
@@ -9,7 +10,8 @@
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 
-/* What the vmm asks of KVM, and why it cannot do without. */
+/* What the vmm asks of KVM, and why it cannot do without: it boots VMs, and saves and restores them, as every
+ * template and every clone of one needs (vmm/kvm.c, vmm/vcpu_state_x86_64.c). */
 static const struct capability {
 	int number;
 	const char *name, *why;
@@ -21,12 +23,16 @@ static const struct capability {
 	{KVM_CAP_VCPU_EVENTS, "VCPU_EVENTS", "saving a vCPU"},
 	{KVM_CAP_XSAVE, "XSAVE", "saving a vCPU's FPU"},
 	{KVM_CAP_XCRS, "XCRS", "saving a vCPU's FPU"},
+	{KVM_CAP_DEBUGREGS, "DEBUGREGS", "saving a vCPU's debug registers"},
+	{KVM_CAP_VCPU_ATTRIBUTES, "VCPU_ATTRIBUTES", "restoring the TSC by its offset"},
+	{KVM_CAP_GET_TSC_KHZ, "GET_TSC_KHZ", "restoring at the same TSC frequency"},
 	{KVM_CAP_SPLIT_IRQCHIP, "SPLIT_IRQCHIP", "interrupts without a legacy PIC"},
 	{KVM_CAP_IRQ_ROUTING, "IRQ_ROUTING", "routes of device interrupts"},
 	{KVM_CAP_IRQFD, "IRQFD", "device interrupts"},
 	{KVM_CAP_IOEVENTFD, "IOEVENTFD", "queue notifications"},
 	{KVM_CAP_TSC_DEADLINE_TIMER, "TSC_DEADLINE_TIMER", "the guest's timer"},
 	{KVM_CAP_ADJUST_CLOCK, "ADJUST_CLOCK", "the guest's clock"},
+	{KVM_CAP_KVMCLOCK_CTRL, "KVMCLOCK_CTRL", "pauses without lockup warnings in the guest"},
 	{KVM_CAP_IMMEDIATE_EXIT, "IMMEDIATE_EXIT", "stopping a vCPU"},
 };
 enum { CAPABILITIES = sizeof(capabilities) / sizeof(capabilities[0]) };
@@ -132,7 +138,8 @@ void doctor_check_capabilities(struct doctor *doctor, struct doctor_finding *fin
 		return;
 	}
 	doctor_find(finding, DOCTOR_FAIL, "KVM lacks %.*s", DOCTOR_TEXT_MAX - 16, missing);
-	doctor_mend(finding, "use a kernel 5.14 or later, built with KVM's usual options");
+	doctor_mend(finding, "use a kernel %d.%d or later, built with KVM's usual options",
+		DOCTOR_KERNEL_MAJOR, DOCTOR_KERNEL_MINOR);
 }
 
 /* ---- what the guest showed ---- */

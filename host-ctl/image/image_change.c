@@ -313,6 +313,8 @@ int image_store_collect(const struct image_store *store, json_t *removed, struct
 	struct collection collection = {.store = store, .removed = removed, .error = error};
 	int lock, r = -1;
 
+	if (store->folder < 0)
+		return 0;
 	if (lock_folder(store, &lock, error))
 		return -1;
 	sweep(store);

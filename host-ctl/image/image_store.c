@@ -77,13 +77,14 @@ int image_store_open(struct image_store *store, const char *state_directory, str
 	return -EIO;
 }
 
-/* One that has no images is not made. */
-static int open_for_reading(struct image_store *store, const char *state_directory, struct error *error)
+int image_store_open_to_read(struct image_store *store, const char *state_directory, struct error *error)
 {
-	*store = (struct image_store){.folder = -1, .names = -1};
-	store->state = state_folder_open(state_directory, error);
-	if (store->state < 0)
-		return store->state;
+	int state = state_folder_open_there(state_directory, error);
+
+	*store = (struct image_store){.state = -1, .folder = -1, .names = -1};
+	if (state < 0)
+		return state == -ENOENT ? 0 : state;
+	store->state = state;
 	if (faccessat(store->state, "images/names", F_OK, 0) < 0 && errno == ENOENT)
 		return 0;
 	image_store_close(store);
@@ -288,7 +289,7 @@ static int hold(const struct image_store *store, const char *text, char path[PAT
 int image_store_hold(const char *state_directory, const char *text, char path[PATH_MAX], struct error *error)
 {
 	struct image_store store;
-	int fd = open_for_reading(&store, state_directory, error);
+	int fd = image_store_open_to_read(&store, state_directory, error);
 
 	if (fd < 0)
 		return fd;
@@ -415,6 +416,10 @@ json_t *image_store_list(const struct image_store *store, struct error *error)
 	int r = -1;
 
 	error_set(error, ERROR_INTERNAL, "the images cannot be read, or there is no memory");
+	if (store->folder < 0) {
+		json_decref(listing.list);
+		return json_pack("{s:[]}", "images");
+	}
 	listing.users = image_store_users(store, error);
 	listing.names = listing.users ? image_store_names(store) : NULL;
 	if (listing.names && listing.list)

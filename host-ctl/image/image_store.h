@@ -46,6 +46,11 @@ bool image_id_is_valid(const char *id);
 
 /* Makes the folders that are missing. 0, or -errno with *error set. */
 int image_store_open(struct image_store *store, const char *state_directory, struct error *error);
+/*
+ * For all but image_store_begin and image_store_put: what is missing is not made. 0, with folder and names -1
+ * when there are no images, and state too when there is no state folder; or -errno with *error set.
+ */
+int image_store_open_to_read(struct image_store *store, const char *state_directory, struct error *error);
 /* Takes one that is not open, if its fds are -1. */
 void image_store_close(struct image_store *store);
 
@@ -56,9 +61,9 @@ void image_store_close(struct image_store *store);
 int image_store_find(
 	const struct image_store *store, const char *text, char id[IMAGE_ID_SIZE], struct error *error);
 /*
- * The same in the store of a state folder, which is not made, and nobody removes the image while the fd, the
- * caller's, is open. *path is absolute. The fd, or -errno with *error set: as of image_store_open and
- * image_store_find.
+ * The same in the store of a state folder (image_store_open_to_read), and nobody removes the image while the
+ * fd, the caller's, is open. *path is absolute. The fd, or -errno with *error set: as of
+ * image_store_open_to_read and image_store_find.
  */
 int image_store_hold(const char *state_directory, const char *text, char path[PATH_MAX], struct error *error);
 

@@ -65,8 +65,8 @@ json_t *image_store_users(const struct image_store *store, struct error *error)
 {
 	struct template_store templates = {
 		.folder = openat(store->state, "templates", O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW)};
+	bool none = store->state < 0 || (templates.folder < 0 && errno == ENOENT);
 	json_t *map = json_object();
-	bool none = templates.folder < 0 && errno == ENOENT;
 	int r = map ? 0 : -1;
 
 	if (!r && !none)

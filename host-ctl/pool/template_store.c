@@ -332,24 +332,76 @@ static int compare_names(const void *left, const void *right)
 	return strcmp(*(const char *const *)left, *(const char *const *)right);
 }
 
-json_t *template_store_names(const struct template_store *store)
+struct names {
+	char **all;
+	size_t count, room;
+};
+
+/* 0 or -errno. */
+static int keep_name(struct names *names, const char *name)
+{
+	if (names->count == names->room) {
+		size_t room = names->room ? 2 * names->room : TEMPLATES_MAX;
+		char **all = realloc(names->all, room * sizeof all[0]);
+
+		if (!all)
+			return -ENOMEM;
+		names->all = all;
+		names->room = room;
+	}
+	names->all[names->count] = strdup(name);
+	return names->all[names->count++] ? 0 : -ENOMEM;
+}
+
+/* 0 or -errno; what was kept is the caller's either way. */
+static int read_names(const struct template_store *store, struct names *names)
 {
 	DIR *listing = list(store->folder);
-	char *names[TEMPLATES_MAX];
-	json_t *array = json_array();
 	struct dirent *entry;
-	size_t count = 0;
+	int r = 0;
 
-	while (listing && count < TEMPLATES_MAX && (entry = readdir(listing)))
-		if (template_name_is_valid(entry->d_name) && (names[count] = strdup(entry->d_name)))
-			count++;
-	if (listing)
-		closedir(listing);
-	qsort(names, count, sizeof names[0], compare_names);
-	for (size_t i = 0; i < count; i++) {
-		json_array_append_new(array, json_string(names[i]));
-		free(names[i]);
+	if (!listing)
+		return -errno;
+	do {
+		errno = 0;
+		entry = readdir(listing);
+		if (!entry)
+			r = -errno;
+		else if (template_name_is_valid(entry->d_name))
+			r = keep_name(names, entry->d_name);
+	} while (entry && !r);
+	closedir(listing);
+	return r;
+}
+
+/* NULL: without memory. */
+static json_t *sort_names(const struct names *names)
+{
+	json_t *array = json_array();
+
+	if (names->count)
+		qsort(names->all, names->count, sizeof names->all[0], compare_names);
+	for (size_t i = 0; array && i < names->count; i++) {
+		if (json_array_append_new(array, json_string(names->all[i])) == 0)
+			continue;
+		json_decref(array);
+		array = NULL;
 	}
+	return array;
+}
+
+json_t *template_store_names(const struct template_store *store, struct error *error)
+{
+	struct names names = {0};
+	int r = read_names(store, &names);
+	json_t *array = r ? NULL : sort_names(&names);
+
+	for (size_t i = 0; i < names.count; i++)
+		free(names.all[i]);
+	free(names.all);
+	if (!array)
+		error_set(error, ERROR_INTERNAL, "cannot list the templates in %.256s: %s", store->path,
+			strerror(r ? -r : ENOMEM));
 	return array;
 }
 

@@ -17,7 +17,10 @@
 #include "host-ctl/pool/template.h"
 #include <limits.h>
 
-enum { TEMPLATE_FOLDER_MAX = TEMPLATE_NAME_MAX + 32, TEMPLATES_MAX = 64 };
+enum {
+	TEMPLATE_FOLDER_MAX = TEMPLATE_NAME_MAX + 32,
+	TEMPLATES_MAX = 128, /* base included. So a list with all that they run is less than a client takes */
+};
 
 struct template_store {
 	int folder;		/* -1: not open */
@@ -58,8 +61,9 @@ struct template *template_store_find(const struct template_store *store, const c
  */
 int template_store_read(
 	const struct template_store *store, const char *name, int *fd, json_t **about, struct error *error);
-/* Names on the disk, sorted, as an array of JSON strings; the caller's. NULL without memory. */
-json_t *template_store_names(const struct template_store *store);
+/* All names on the disk, sorted, as an array of JSON strings; the caller's. NULL, with *error set (internal):
+ * the folder cannot be read, or there is no memory. */
+json_t *template_store_names(const struct template_store *store, struct error *error);
 
 /* Removes it from the disk and from those that are loaded. 0, or -errno with *error set (-ENOENT: not_found).
  */

@@ -91,7 +91,7 @@ struct pool *templates_set_target(
  * Builds one, or builds it anew, when its turn comes. name, image, commands: in `request`, which is kept
  * until done was called; image NULL, memory_bytes 0, cpus 0: as base; disk_bytes 0: none. progress tells
  * TEMPLATE_BOOTING, too. 0, or -1 with *error set: invalid, conflict, not_ready, exhausted (as of room_check,
- * or because TEMPLATES_BUILDS_MAX wait).
+ * or because TEMPLATES_BUILDS_MAX wait, or there are TEMPLATES_MAX), internal: the store cannot be read.
  */
 struct templates_request {
 	const char *name, *image;

@@ -327,6 +327,39 @@ static int check_request(
 	return inputs ? room_check(&templates->room, &trial.source, true, error) : -1;
 }
 
+/* False: it is there already. */
+static bool add_name(json_t *names, const char *name)
+{
+	for (size_t i = 0; i < json_array_size(names); i++)
+		if (!strcmp(json_string_value(json_array_get(names, i)), name))
+			return false;
+	json_array_append_new(names, json_string(name));
+	return true;
+}
+
+/* One that takes no other's name wants a place of its own; builds that are not done have theirs. */
+static int check_place(const struct templates *templates, const char *name, struct error *error)
+{
+	json_t *names = template_store_names(&templates->store, error);
+	bool fits;
+
+	if (!names)
+		return -1;
+	add_name(names, TEMPLATE_BASE);
+	if (templates->builds.job)
+		add_name(names, templates->builds.name);
+	for (unsigned int i = 0; i < templates->waiting_count; i++)
+		add_name(names, templates->waiting[i].name);
+	fits = !add_name(names, name) || json_array_size(names) <= TEMPLATES_MAX;
+	json_decref(names);
+	if (fits)
+		return 0;
+	return error_set(error, ERROR_EXHAUSTED,
+		"there are %d templates already, those that are being built included, and no more than that "
+		"are kept: remove one that is not used",
+		TEMPLATES_MAX);
+}
+
 /* What no request can change: 0, or -1 with *error set. */
 static int check_name(const struct templates *templates, const char *name, struct error *error)
 {
@@ -361,7 +394,7 @@ static void enqueue(struct templates *templates, const struct templates_request 
 int templates_build(struct templates *templates, const struct templates_request *request, struct error *error)
 {
 	if (check_name(templates, request->name, error) || check_request(templates, request, error) ||
-		check_queue(templates, request->name, error))
+		check_place(templates, request->name, error) || check_queue(templates, request->name, error))
 		return -1;
 	enqueue(templates, request);
 	return 0;
@@ -387,7 +420,7 @@ int templates_check_new(const struct templates *templates, const char *name, str
 	if (template_store_has(&templates->store, name))
 		return error_set(error, ERROR_CONFLICT,
 			"there is a template %s already: give another name, or remove that one", name);
-	return check_queue(templates, name, error);
+	return check_place(templates, name, error) || check_queue(templates, name, error) ? -1 : 0;
 }
 
 int templates_make(struct templates *templates, const struct templates_request *request, struct error *error)

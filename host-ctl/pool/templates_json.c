@@ -57,10 +57,12 @@ json_t *template_to_json(const struct templates *templates, const char *name, st
 
 json_t *templates_to_json(const struct templates *templates, struct error *error)
 {
-	json_t *list = json_array(), *names, *name;
+	json_t *list, *names = NULL, *name;
 	size_t i;
 
-	names = templates->store.folder >= 0 ? template_store_names(&templates->store) : json_array();
+	if (templates->store.folder >= 0 && !(names = template_store_names(&templates->store, error)))
+		return NULL;
+	list = json_array();
 	json_array_foreach(names, i, name)
 	{
 		json_t *about = template_to_json(templates, json_string_value(name), error);

@@ -170,8 +170,11 @@ static int look_at_leftovers(struct serve *serve, struct error *error)
 static int open_host(struct serve *serve, struct error *error)
 {
 	const struct serve_options *options = &serve->options;
-	int status = runtime_open(&serve->runtime, options->runtime_directory, options->socket, error);
+	/* Before anything is made, for a host without them gets no folder of ours. */
+	int status = cgroup_tree_check(options->cgroup_root, options->limits_required, error);
 
+	if (!status)
+		status = runtime_open(&serve->runtime, options->runtime_directory, options->socket, error);
 	if (!status && !options->cold)
 		status = state_folder_check(options->state_directory, error);
 	if (status)

@@ -60,7 +60,8 @@ static const struct {
 	[OPTION_RUNTIME_DIR] = {{.name = "runtime-dir", .has_value = true}, "DIR",
 		"for control sockets and locks; made when missing (default /run/tinderbox)"},
 	[OPTION_STATE_DIR] = {{.name = "state-dir", .has_value = true}, "DIR",
-		"for templates and the journal; made when missing (default " SERVE_STATE_DEFAULT ")"},
+		"for templates, images, the journal and the files of sandboxes: their disks, and the memory "
+		"of those that are suspended; made when missing (default " SERVE_STATE_DEFAULT ")"},
 	[OPTION_CGROUP_ROOT] = {{.name = "cgroup-root", .has_value = true}, "DIR",
 		"cgroup v2 folder of the VMs; made when missing (default " CGROUP_ROOT_DEFAULT ")"},
 	[OPTION_LIMITS] = {{.name = "limits", .has_value = true}, "required|available",
@@ -116,8 +117,9 @@ static const struct {
 	[OPTION_MKFS] = {{.name = "mkfs", .has_value = true}, "PATH",
 		"mkfs.ext4 (e2fsprogs), for templates with a disk (default " SERVE_MKFS_DEFAULT ")"},
 	[OPTION_SERIAL_DIR] = {{.name = "serial-dir", .has_value = true}, "DIR",
-		"give each VM a serial port and write it to DIR/<id>.log, at most 4 MiB: for debugging, it "
-		"slows the boot"},
+		"give each VM a serial port and write it to DIR/<id>.log, at most 4 MiB of each, with a "
+		"disk, "
+		"too: for debugging, it slows the boot"},
 	[OPTION_COLD] = {{.name = "cold"}, NULL,
 		"boot each VM of the pool, in place of clones of the template base, which is built at the "
 		"start when it is missing or no longer right"},

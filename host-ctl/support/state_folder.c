@@ -48,12 +48,11 @@ static int check_owner(int fd, const char *path, struct error *error)
 	return -EPERM;
 }
 
-static int open_at(int at, const char *name, int flags, mode_t mode, const char *path, struct error *error)
+/* What is there. */
+static int open_at(int at, const char *name, int flags, const char *path, struct error *error)
 {
 	int fd, status;
 
-	if (mkdirat(at, name, mode) < 0 && errno != EEXIST)
-		return fail(error, -errno, "make", path);
 	fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | flags);
 	if (fd < 0)
 		return fail(error, -errno, "open", path);
@@ -96,10 +95,17 @@ static int sync_name(const char *path)
 	return status;
 }
 
+static int make_at(int at, const char *name, int flags, mode_t mode, const char *path, struct error *error)
+{
+	if (mkdirat(at, name, mode) < 0 && errno != EEXIST)
+		return fail(error, -errno, "make", path);
+	return open_at(at, name, flags, path, error);
+}
+
 int state_folder_open(const char *path, struct error *error)
 {
 	const bool is_new = faccessat(AT_FDCWD, path, F_OK, 0) < 0 && errno == ENOENT;
-	int folder = open_at(AT_FDCWD, path, 0, MODE_STATE, path, error), status;
+	int folder = make_at(AT_FDCWD, path, 0, MODE_STATE, path, error), status;
 
 	status = folder >= 0 && is_new ? sync_name(path) : 0;
 	if (!status)
@@ -108,12 +114,17 @@ int state_folder_open(const char *path, struct error *error)
 	return fail(error, status, "bring to the disk", path);
 }
 
+int state_folder_open_there(const char *path, struct error *error)
+{
+	return open_at(AT_FDCWD, path, 0, path, error);
+}
+
 int state_folder_open_in(int folder, const char *path, const char *name, struct error *error)
 {
 	char whole[PATH_MAX];
 
 	snprintf(whole, sizeof whole, "%.4000s/%.64s", path, name);
-	return open_at(folder, name, O_NOFOLLOW, MODE_PRIVATE, whole, error);
+	return make_at(folder, name, O_NOFOLLOW, MODE_PRIVATE, whole, error);
 }
 
 int state_folder_check(const char *path, struct error *error)

@@ -17,7 +17,10 @@
  * user's, or others may write to it (-EPERM).
  */
 int state_folder_open(const char *path, struct error *error);
-/* The same of a folder in it, for this daemon alone; it is no symbolic link. name: of the folder. */
+/* The same, but it is not made: -ENOENT when it is missing. */
+int state_folder_open_there(const char *path, struct error *error);
+/* The same as state_folder_open of a folder in it, for this daemon alone; it is no symbolic link. name: of
+ * the folder. */
 int state_folder_open_in(int folder, const char *path, const char *name, struct error *error);
 
 /* Whether both can be opened, that of templates too, before anything is done. 0, or -errno as above. */

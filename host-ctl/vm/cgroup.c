@@ -111,6 +111,24 @@ static bool is_beside_cgroups(const char *path)
 	       statfs(dirname(parent), &fs) == 0 && fs.f_type == CGROUP2_SUPER_MAGIC;
 }
 
+/* The first of them that the text of cgroup.controllers has not; NULL: it has all. */
+static const char *find_missing(const char *offered)
+{
+	for (int i = 0; i < CONTROLLERS; i++)
+		if (!has_word(offered, controllers[i]))
+			return controllers[i];
+	return NULL;
+}
+
+static int refuse_missing(const char *path, const char *missing, struct error *error)
+{
+	error_set(error, ERROR_INTERNAL,
+		"cgroup v2 at %s does not offer the %s controller: free it from cgroup v1 (kernel "
+		"option cgroup_no_v1=all), or start with --limits available to run without limits",
+		path, missing);
+	return -ENOTSUP;
+}
+
 static int refuse_mount(const char *path, struct error *error)
 {
 	error_set(error, ERROR_INTERNAL,
@@ -163,18 +181,51 @@ static int enable_all(int fd, const char *path, bool required, bool *limits, str
 	*limits = !status && !missing;
 	if (*limits || !required)
 		return 0;
-	if (missing)
-		error_set(error, ERROR_INTERNAL,
-			"cgroup v2 at %s does not offer the %s controller: free it from cgroup v1 (kernel "
-			"option cgroup_no_v1=all), or start with --limits available to run without limits",
-			path, missing);
-	else
-		error_set(error, ERROR_INTERNAL,
-			"cannot turn on cpu, memory and pids for %s: %s; name a cgroup that may have "
-			"children "
-			"with --cgroup-root",
-			path, strerror(-status));
-	return status ? status : -ENOTSUP;
+	if (missing) {
+		refuse_missing(path, missing, error);
+		return status ? status : -ENOTSUP;
+	}
+	error_set(error, ERROR_INTERNAL,
+		"cannot turn on cpu, memory and pids for %s: %s; name a cgroup that may have children "
+		"with --cgroup-root",
+		path, strerror(-status));
+	return status;
+}
+
+/* The folder that gives the one at the path its controllers, as long as that is on cgroup v2. -1: it is not.
+ */
+static int open_giver(const char *path)
+{
+	int folder = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC), giver;
+	struct statfs fs;
+	char parent[PATH_MAX];
+
+	if (folder < 0 && !is_beside_cgroups(path))
+		return -1;
+	if (folder < 0) {
+		snprintf(parent, sizeof parent, "%s", path);
+		return open(dirname(parent), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	}
+	giver = fstatfs(folder, &fs) == 0 && fs.f_type == CGROUP2_SUPER_MAGIC
+			? openat(folder, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+			: -1;
+	fd_close(&folder);
+	return giver;
+}
+
+int cgroup_tree_check(const char *path, bool limits_required, struct error *error)
+{
+	char offered[CONTROL_FILE_MAX];
+	const char *missing = NULL;
+	int giver = open_giver(path);
+
+	if (giver < 0)
+		return refuse_mount(path, error);
+	/* Where they cannot be read, they cannot be turned on either, and that is what will be told. */
+	if (limits_required && read_file(giver, "cgroup.controllers", offered, sizeof offered) == 0)
+		missing = find_missing(offered);
+	fd_close(&giver);
+	return missing ? refuse_missing(path, missing, error) : 0;
 }
 
 int cgroup_tree_open(struct cgroup_tree *tree, const char *path, bool limits_required, struct error *error)

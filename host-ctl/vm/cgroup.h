@@ -29,6 +29,11 @@ struct cgroup_limits {
 };
 
 /*
+ * Whether cgroup_tree_open has a chance there, with nothing made or changed: it is on cgroup v2, which has
+ * the three controllers or need not. 0, or -errno with *error set as there.
+ */
+int cgroup_tree_check(const char *path, bool limits_required, struct error *error);
+/*
  * Opens (makes) the folder, takes its lock, and turns on the controllers for its children. With
  * limits_required false a kernel that does not offer all three is accepted and no limit is set: for test
  * hosts; the caller logs it. On failure -errno with *error a sentence that says how to mend it; -EBUSY: the

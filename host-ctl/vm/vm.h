@@ -74,7 +74,9 @@ enum {
 	VM_STRAYS_MAX = 1024,	   /* streams that a guest opens to ports where nobody is */
 	VM_WARNINGS_MAX = 32,	   /* lines of a HELLO that are logged */
 	VM_ERRORS_MAX = 64 * 1024, /* a pipe of it, read after the end of the process */
-	/* Bytes of a serial log; what comes later is dropped. Of a VM with a disk, as many as that has. */
+	/* Bytes of a serial log; what comes later is dropped, by the vmm (--serial-max). A vmm that its guest
+	 * has taken over is held to what it may write of any one file: as much as the longest, such as its
+	 * disk. */
 	VM_SERIAL_MAX = 4 * 1024 * 1024,
 	VM_BOOT_TIMEOUT_MS = 30 * 1000,
 	VM_READ_BYTES_PER_MS = 32 * 1024, /* by which that is longer for what has to be read of a slow disk */

@@ -193,7 +193,7 @@ enum { ARGUMENTS_MAX = 32 };
 struct arguments {
 	const char *list[ARGUMENTS_MAX];
 	unsigned int count;
-	char cid[16], cpus[16], disk[32], restore[64];
+	char cid[16], cpus[16], disk[32], restore[64], serial[24];
 };
 
 static void add_list(struct arguments *arguments, const char *const *list)
@@ -257,8 +257,11 @@ static void make_arguments(const struct vm *vm, bool serial, struct arguments *a
 	if (vm_source_has_disk(source))
 		add_disk(arguments, vm, serial);
 	add_pair(arguments, "--vsock-cid", arguments->cid);
-	if (serial)
+	if (serial) {
+		snprintf(arguments->serial, sizeof arguments->serial, "%d", VM_SERIAL_MAX);
 		add_pair(arguments, "--serial", vm_has_working_set(vm) ? "fd:9" : "fd:8");
+		add_pair(arguments, "--serial-max", arguments->serial);
+	}
 	if (vm_source_is_clone(source)) {
 		/* Memory and processors are as they were. */
 		add_restore(arguments, vm, serial);

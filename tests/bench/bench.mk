@@ -45,7 +45,7 @@ bench-with-results = mkdir -p $(RESULTS); \
 ifneq ($(filter disks python,$(BENCH)),)
 bench: bench-$(BENCH)
 else ifneq ($(BENCH),)
-## make bench BENCH=boot|restore|warm  A and B in turns, with their counts (A='vmm kernel=smp --cpus 2 -- nosmt' B='qemu' N=40; tests/bench/configuration.sh)
+## make bench BENCH=boot|restore|warm|disks|python  A and B in turns, with their counts; disks, python: as bench-disks, bench-python (A='vmm kernel=smp --cpus 2 -- nosmt' B='qemu' N=40; tests/bench/configuration.sh)
 A_boot := vmm
 B_boot := qemu
 A_restore := restore

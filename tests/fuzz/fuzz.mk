@@ -66,7 +66,7 @@ fuzz: fuzz-build
 	@tests/fuzz/run $(BUILD) '$(T)' $(FUZZ_CHOSEN)
 fuzz-build: $(filter %$(FUZZ),$(FUZZ_BINS))
 
-# The corpora of the tree, made from what the runs have found.
+## make fuzz-corpus  the corpora of the tree anew, from what the runs have found (FUZZ=vsock: that one)
 fuzz-corpus: fuzz-build
 	@tests/fuzz/pack $(BUILD) $(FUZZ_CHOSEN)
 

@@ -17,6 +17,7 @@ $(BUILD)/lint/%.clang.o: %.c
 lint: lint-quick $(LINT_CLANG) $(LINT_TIDY)
 	@echo "lint: clean"
 
+## make lint-quick  the same without what compiles each file: clang's warnings, clang-tidy, and the Python tools
 lint-quick:
 	@tests/lint/layering
 	@clang-format --dry-run -Werror $(LINT_ALL_C)

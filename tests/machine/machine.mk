@@ -17,6 +17,7 @@ $(MACHINE_DIR)/run $(MACHINE_DIR)/smp $(MACHINE_DIR)/smp_linux: $(MACHINE_DIR)/%
 
 CHECK_NEEDS += $(MACHINE_DIR)/run $(MACHINE_DIR)/smp $(MACHINE_GUESTS)
 .PHONY: machine-tests
+## make machine-tests  build what the machine tests run: guests of their own, and who starts them (docs/vmm.md)
 machine-tests: $(MACHINE_DIR)/run $(MACHINE_DIR)/smp $(MACHINE_GUESTS)
 
 # The devices before Linux's drivers: a guest of our own as PID 1, told what to do by the test.

@@ -101,9 +101,11 @@ static void test_warnings_without_end(void **state)
 	daemon_stop(&daemon);
 }
 
-/* The log of a serial port fills up; the VM does not end for it. */
+/* The log of a serial port fills up; the VM does not end for it. The vmm is told the bound, which is the
+ * log's own: that of files is a disk's where there is one. */
 static void test_a_serial_log_without_end(void **state)
 {
+	static const char bound[] = "--serial-max\0004194304";
 	char serial[64], path[512];
 	char *const options[] = {"--pool", "1", "--serial-dir", serial, NULL};
 	struct daemon daemon;
@@ -128,6 +130,8 @@ static void test_a_serial_log_without_end(void **state)
 	}
 	closedir(listing);
 	assert_int_equal(logs, 1);
+	assert_int_equal(VM_SERIAL_MAX, 4194304);
+	assert_int_equal(count_vmms(&daemon, bound, sizeof bound), 1);
 	daemon_stop(&daemon);
 	remove_folder(serial);
 }

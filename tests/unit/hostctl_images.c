@@ -216,6 +216,53 @@ static void test_a_state_folder_without_images(void **state)
 	assert_int_equal(rmdir(folder), 0);
 }
 
+/* To look, to remove and to collect make nothing: neither a state folder nor what belongs into one. */
+static void test_reading_makes_nothing(void **state)
+{
+	char folder[] = "/tmp/tinderbox-images.XXXXXX", path[PATH_SIZE], id[IMAGE_ID_SIZE];
+	const char *const folders[] = {path, folder}; /* none, and an empty one */
+
+	(void)state;
+	assert_non_null(mkdtemp(folder));
+	snprintf(path, sizeof path, "%s/none", folder);
+	for (int i = 0; i < 2; i++) {
+		struct image_store store;
+		struct error error;
+		json_t *list, *collected = json_array();
+		bool removed;
+
+		assert_int_equal(image_store_open_to_read(&store, folders[i], &error), 0);
+		list = image_store_list(&store, &error);
+		assert_non_null(list);
+		assert_int_equal(json_array_size(json_object_get(list, "images")), 0);
+		json_decref(list);
+		assert_int_equal(image_store_find(&store, "python", id, &error), -1);
+		assert_int_equal(error.kind, ERROR_NOT_FOUND);
+		assert_int_equal(image_store_remove(&store, "python", &removed, &error), -1);
+		assert_int_equal(error.kind, ERROR_NOT_FOUND);
+		assert_int_equal(image_store_remove(&store, "sha256-01234567", &removed, &error), -1);
+		assert_int_equal(error.kind, ERROR_NOT_FOUND);
+		assert_int_equal(image_store_collect(&store, collected, &error), 0);
+		assert_int_equal(json_array_size(collected), 0);
+		json_decref(collected);
+		image_store_close(&store);
+	}
+	assert_int_equal(rmdir(folder), 0);
+}
+
+/* What is there is found by it, all the same. */
+static void test_reading_finds_what_is_there(void **state)
+{
+	struct fixture *fixture = *state;
+	char id[IMAGE_ID_SIZE];
+
+	put(fixture, "python", 'a');
+	image_store_close(&fixture->store);
+	assert_int_equal(image_store_open_to_read(&fixture->store, fixture->state, &fixture->error), 0);
+	assert_int_equal(image_store_find(&fixture->store, "python", id, &fixture->error), 0);
+	assert_string_equal(id, id_of('a'));
+}
+
 /* --- changes --- */
 
 static void test_what_killed_builds_left(void **state)
@@ -268,6 +315,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(
 			test_one_that_is_being_removed_is_not_held, set_up, tear_down),
 		cmocka_unit_test(test_a_state_folder_without_images),
+		cmocka_unit_test(test_reading_makes_nothing),
+		cmocka_unit_test_setup_teardown(test_reading_finds_what_is_there, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_what_killed_builds_left, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_one_changes_it_at_a_time, set_up, tear_down),
 	};

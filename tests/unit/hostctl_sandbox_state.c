@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What the documents show: a state's name, "=" where nothing is to be done, "?" not_ready, "!" conflict. */
+/* In short: a state's name, "=" where nothing is to be done, "?" not_ready, "!" conflict. */
 static const char *const cells[SANDBOX_STATE_COUNT][SANDBOX_VERB_COUNT] = {
 	/* pause, resume, suspend, wake, stop, start, delete, exec, copy */
 	[SANDBOX_CREATING] = {"?", "?", "?", "?", "?", "?", "deleting", "?", "?"},
@@ -78,6 +78,79 @@ static void test_each_cell(void **state)
 	}
 }
 
+/* --- the table of the documents --- */
+
+static const char manual[] = "docs/sandboxes.md", heading[] = "| | pause |";
+static const char *const columns[SANDBOX_VERB_COUNT] = {
+	"pause", "resume", "suspend", "wake", "stop", "start", "delete", "exec", "fork"};
+
+/* The cells of a line of a table, without the blanks around them; how many. The line is written to. */
+static size_t split_row(char *line, char *row[], size_t maximum)
+{
+	size_t count = 0;
+	char *cell;
+
+	strsep(&line, "|");
+	while (line && (cell = strsep(&line, "|")) && line) {
+		assert_true(count < maximum);
+		cell += strspn(cell, " ");
+		while (*cell && cell[strlen(cell) - 1] == ' ')
+			cell[strlen(cell) - 1] = '\0';
+		row[count++] = cell;
+	}
+	return count;
+}
+
+/* "=", an error, or a state, which may depend: "stopping, or `conflict` without a disk". */
+static void expect_cell(enum sandbox_state from, enum sandbox_verb verb, const char *cell)
+{
+	enum sandbox_state next = SANDBOX_STATE_COUNT;
+	struct error error = {.kind = ERROR_NONE};
+	size_t length = strcspn(cell, ",");
+	const char *wanted = "=";
+	char word[32];
+
+	if (sandbox_state_apply(from, verb, "sb-1", "", &next, &error))
+		wanted = error.kind == ERROR_NOT_READY ? "`not_ready`" : "`conflict`";
+	else if (next != from)
+		wanted = sandbox_state_name(next);
+	assert_true(length < sizeof word);
+	snprintf(word, sizeof word, "%.*s", (int)length, cell);
+	print_message("# %s, %s: %s\n", sandbox_state_name(from), columns[verb], cell);
+	assert_string_equal(word, wanted);
+	if (cell[length])
+		assert_ptr_equal(strstr(cell, ", or `conflict` "), cell + length);
+}
+
+static void test_the_documents_show_it(void **state)
+{
+	char line[512], name[32], *row[1 + SANDBOX_VERB_COUNT];
+	FILE *file = fopen(manual, "re");
+	bool found = false;
+
+	(void)state;
+	assert_non_null(file);
+	while (!found && fgets(line, sizeof line, file))
+		found = !strncmp(line, heading, strlen(heading));
+	assert_true(found);
+	assert_int_equal(split_row(line, row, 1 + SANDBOX_VERB_COUNT), 1 + SANDBOX_VERB_COUNT);
+	for (int verb = 0; verb < SANDBOX_VERB_COUNT; verb++)
+		assert_string_equal(row[1 + verb], columns[verb]);
+	assert_non_null(fgets(line, sizeof line, file));
+	for (int from = 0; from < SANDBOX_STATE_COUNT; from++) {
+		assert_non_null(fgets(line, sizeof line, file));
+		assert_int_equal(split_row(line, row, 1 + SANDBOX_VERB_COUNT), 1 + SANDBOX_VERB_COUNT);
+		snprintf(name, sizeof name, "`%s`", sandbox_state_name((enum sandbox_state)from));
+		assert_string_equal(row[0], name);
+		for (int verb = 0; verb < SANDBOX_VERB_COUNT; verb++)
+			expect_cell((enum sandbox_state)from, (enum sandbox_verb)verb, row[1 + verb]);
+	}
+	/* No state more. */
+	assert_non_null(fgets(line, sizeof line, file));
+	assert_int_not_equal(line[0], '|');
+	fclose(file);
+}
+
 /* From each state all others: only these. */
 static void test_transitions(void **state)
 {
@@ -126,6 +199,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_each_cell),
+		cmocka_unit_test(test_the_documents_show_it),
 		cmocka_unit_test(test_transitions),
 		cmocka_unit_test(test_names),
 	};

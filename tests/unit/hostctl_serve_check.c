@@ -300,6 +300,8 @@ static void refuses_cgroup_root(const char *path)
 		path);
 	assert_true(cgroup_tree_open(&tree, path, false, &error) < 0);
 	assert_string_equal(error.message, wanted);
+	assert_true(cgroup_tree_check(path, false, &error) < 0);
+	assert_string_equal(error.message, wanted);
 }
 
 /* A folder that was there stays, be it empty; one that was made for it goes. */
@@ -319,6 +321,79 @@ static void test_no_cgroups(void **state)
 	refuses_cgroup_root(place.none);
 	assert_int_equal(rmdir(place.none), 0);
 	remove_folder(place.folder);
+}
+
+/* Of the folder above the path. */
+static bool lacks_a_controller(const char *path)
+{
+	static const char *const needed[] = {"cpu", "memory", "pids"};
+	char file[2 * ROOM + 32], text[512] = " ", name[16];
+	bool lacks = false;
+	FILE *offered;
+
+	snprintf(file, sizeof file, "%.*s/cgroup.controllers", (int)(strrchr(path, '/') - path), path);
+	offered = fopen(file, "re");
+	assert_non_null(offered);
+	if (fgets(text + 1, sizeof text - 2, offered))
+		text[strcspn(text, "\n")] = ' ';
+	fclose(offered);
+	for (int i = 0; i < 3; i++) {
+		snprintf(name, sizeof name, " %s ", needed[i]);
+		lacks = lacks || !strstr(text, name);
+	}
+	return lacks;
+}
+
+/* Beside a cgroup and in one: both would do, and neither is made. */
+static void test_a_place_for_cgroups(void **state)
+{
+	struct error error;
+	char mount[64], path[2 * ROOM];
+
+	(void)state;
+	if (!find_cgroups(mount, sizeof mount))
+		skip();
+	snprintf(path, sizeof path, "%s/tinderbox-check-%d", mount, (int)getpid());
+	assert_int_equal(cgroup_tree_check(path, false, &error), 0);
+	assert_int_equal(access(path, F_OK), -1);
+	assert_int_equal(mkdir(path, 0755), 0);
+	assert_int_equal(cgroup_tree_check(path, false, &error), 0);
+	snprintf(path + strlen(path), sizeof path - strlen(path), "/inner");
+	assert_int_equal(cgroup_tree_check(path, false, &error), 0);
+	assert_int_equal(access(path, F_OK), -1);
+	/* A new cgroup gives its children what it was given itself: not all of the three, before somebody has
+	 * turned them on for it. */
+	if (lacks_a_controller(path))
+		assert_int_equal(cgroup_tree_check(path, true, &error), -ENOTSUP);
+	else
+		assert_int_equal(cgroup_tree_check(path, true, &error), 0);
+	*strrchr(path, '/') = '\0';
+	assert_int_equal(rmdir(path), 0);
+}
+
+/* A start that is refused for want of them has made no folder either. */
+static void test_the_daemon_makes_nothing_without_cgroups(void **state)
+{
+	struct daemon daemon;
+	char path[ROOM];
+
+	(void)state;
+	daemon_folder(&daemon);
+	write_text(daemon.folder, "kernel", "\177ELF boot");
+	snprintf(daemon.cgroups, sizeof daemon.cgroups, "%.80s/none", daemon.folder);
+	daemon.templates = true;
+	fflush(NULL);
+	daemon.pid = fork();
+	assert_true(daemon.pid >= 0);
+	if (daemon.pid == 0)
+		daemon_child(&daemon, STDERR_FILENO, NULL);
+	assert_int_equal(daemon_wait(&daemon), 1);
+	assert_int_equal(access(daemon.state, F_OK), -1);
+	assert_int_equal(access(daemon.cgroups, F_OK), -1);
+	assert_int_equal(access(daemon.socket, F_OK), -1);
+	snprintf(path, sizeof path, "%.80s/vm", daemon.folder);
+	assert_int_equal(access(path, F_OK), -1);
+	remove_folder(daemon.folder);
 }
 
 /* A file that only the vmm finds fault with is told by its path, though the vmm knows it by a number. */
@@ -466,6 +541,8 @@ int main(void)
 		cmocka_unit_test(test_what_is_in_use_is_named),
 		cmocka_unit_test(test_a_full_disk),
 		cmocka_unit_test(test_no_cgroups),
+		cmocka_unit_test(test_a_place_for_cgroups),
+		cmocka_unit_test(test_the_daemon_makes_nothing_without_cgroups),
 		cmocka_unit_test(test_causes_name_paths),
 		cmocka_unit_test(test_lock_of_a_killed_daemons_child),
 		cmocka_unit_test(test_a_lock_that_goes),

@@ -3,6 +3,7 @@
  */
 #include "tests/unit/hostctl_templates_fixture.h"
 
+#include "host-ctl/pool/template_store.h"
 #include "host-ctl/support/state_folder.h"
 #include <sys/mount.h>
 
@@ -103,6 +104,72 @@ static void test_damaged_descriptions_are_named(void **state)
 		remove_template(&daemon, cases[i].name, 200);
 	}
 	answer_finish(&answer);
+	daemon_stop(&daemon);
+	remove_state(&daemon);
+}
+
+/* Folders of that number of templates. */
+static void make_numbered(const struct daemon *daemon, unsigned int first, unsigned int end)
+{
+	char name[16];
+
+	for (unsigned int i = first; i < end; i++) {
+		snprintf(name, sizeof name, "t%03u", i);
+		make_template(daemon, name, NULL);
+	}
+}
+
+/* What GET /v1/templates has: base and these, each once, in order. */
+static void expect_listed(const struct daemon *daemon, unsigned int count)
+{
+	struct answer answer;
+	json_t *list;
+	char name[16];
+
+	call(daemon, "GET", "/v1/templates", NULL, &answer);
+	assert_int_equal(answer.status, 200);
+	list = json_object_get(answer.json, "templates");
+	assert_int_equal(json_array_size(list), count + 1);
+	for (unsigned int i = 0; i <= count; i++) {
+		snprintf(name, sizeof name, i ? "t%03u" : "base", i - 1);
+		assert_string_equal(
+			json_string_value(json_object_get(json_array_get(list, i), "name")), name);
+	}
+	answer_finish(&answer);
+}
+
+/* All are listed, however many there are; when there are as many as may be, a build is told so. */
+static void test_as_many_as_may_be(void **state)
+{
+	struct daemon daemon;
+	char message[160], name[16];
+
+	(void)state;
+	start_with_templates_and(&daemon, "boot", pool_of_one);
+	make_numbered(&daemon, 0, 64);
+	expect_listed(&daemon, 64);
+	make_numbered(&daemon, 64, TEMPLATES_MAX - 1);
+	expect_listed(&daemon, TEMPLATES_MAX - 1);
+	snprintf(message, sizeof message,
+		"there are %d templates already, those that are being built included, and no more than that "
+		"are kept: remove one that is not used",
+		TEMPLATES_MAX);
+	expect_refused(&daemon, "POST", "/v1/templates", "{\"name\":\"more\"}", "exhausted", message);
+	/* One that takes another's place needs none. */
+	succeed(&daemon, "POST", "/v1/templates", "{\"name\":\"t000\"}");
+	expect_state(&daemon, "t000", "ready", NULL);
+	remove_template(&daemon, "t001", 200);
+	succeed(&daemon, "POST", "/v1/templates", "{\"name\":\"more\"}");
+	expect_refused(&daemon, "POST", "/v1/templates", "{\"name\":\"t001\"}", "exhausted", message);
+	/* What somebody has put there beyond that is shown all the same. */
+	remove_template(&daemon, "more", 200);
+	make_numbered(&daemon, 1, 2);
+	make_numbered(&daemon, TEMPLATES_MAX - 1, TEMPLATES_MAX + 8);
+	expect_listed(&daemon, TEMPLATES_MAX + 8);
+	for (unsigned int i = 0; i < TEMPLATES_MAX + 8; i++) {
+		snprintf(name, sizeof name, "t%03u", i);
+		remove_template(&daemon, name, 200);
+	}
 	daemon_stop(&daemon);
 	remove_state(&daemon);
 }
@@ -353,6 +420,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_damaged_descriptions_are_named),
+		cmocka_unit_test(test_as_many_as_may_be),
 		cmocka_unit_test(test_links_are_not_followed),
 		cmocka_unit_test(test_a_state_folder_of_others_is_refused),
 		cmocka_unit_test(test_a_full_disk_is_named),

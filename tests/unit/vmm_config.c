@@ -52,10 +52,11 @@ static void every_option_is_taken(void **state)
 	(void)state;
 	struct run run;
 
-	assert_int_equal(parse(&run, "--kernel", "fd:3", "--initrd", "fd:4", "--cmdline", "-- a b", "--disk",
-				 "base.img,ro,id=base", "--disk", "fd:5", "--vsock", "v.sock", "--vsock-cid",
-				 "4294967294", "--mem", "511G", "--cpus", "1", "--serial", "-", "--control",
-				 "fd:6", "--stats=fd:7", "--log-level", "debug"),
+	assert_int_equal(
+		parse(&run, "--kernel", "fd:3", "--initrd", "fd:4", "--cmdline", "-- a b", "--disk",
+			"base.img,ro,id=base", "--disk", "fd:5", "--vsock", "v.sock", "--vsock-cid",
+			"4294967294", "--mem", "511G", "--cpus", "1", "--serial", "-", "--serial-max", "1M",
+			"--control", "fd:6", "--stats=fd:7", "--log-level", "debug"),
 		0);
 	assert_string_equal(run.config.kernel, "fd:3");
 	assert_string_equal(run.config.initrd, "fd:4");
@@ -71,6 +72,7 @@ static void every_option_is_taken(void **state)
 	assert_int_equal(run.config.vsock_cid, UINT32_MAX - 1);
 	assert_int_equal(run.config.memory, LAYOUT_MEMORY_MAX);
 	assert_string_equal(run.config.serial, "-");
+	assert_int_equal(run.config.serial_max, 1 << 20);
 	assert_string_equal(run.config.control, "fd:6");
 	assert_true(run.config.stats);
 	assert_string_equal(run.config.stats_file, "fd:7");
@@ -176,6 +178,7 @@ static const char *const help_lines[] = {
 	"\n  --mem SIZE                         128M      16M to 511G\n",
 	"\n  --cpus N                           1         1 to 8\n",
 	"\n  --serial -|none|PATH|fd:N          none      -\n",
+	"\n  --serial-max SIZE                  -         4K to 1024G\n",
 	"\n  --control PATH|fd:N                -         path of at most 107 bytes\n",
 	"\n  --kvm PATH|fd:N                    /dev/kvm  -\n",
 	"\n  --stats[=PATH|fd:N]                -         -\n",

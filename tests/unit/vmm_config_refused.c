@@ -203,7 +203,17 @@ static const struct {
 		"--disk: fd:x is not a file descriptor; write fd: and its number"},
 	{{"--kernel", "k", "--disk", "d,id=123456789012345678901"},
 		"--disk d: an id of 21 bytes is too long; give at most 20"},
+	/* the bound of the serial line */
+	{{"--kernel", "k", "--serial", "log", "--serial-max", "4095"},
+		"--serial-max 4095 is out of range; choose 4K to 1024G"},
+	{{"--kernel", "k", "--serial", "log", "--serial-max", "1025G"},
+		"--serial-max 1025G is out of range; choose 4K to 1024G"},
+	{{"--kernel", "k", "--serial", "log", "--serial-max", "much"},
+		"--serial-max much is not a size; write a number with K, M or G, such as 4M"},
 	/* contradictions */
+	{{"--kernel", "k", "--serial-max", "4M"}, "--serial-max is of no use alone; add --serial PATH"},
+	{{"--kernel", "k", "--serial", "none", "--serial-max", "4M"},
+		"--serial-max is of no use alone; add --serial PATH"},
 	{{"--kernel", "k", "--vsock-cid", "4"},
 		"--vsock-cid is of no use alone; add --vsock PATH or --control PATH"},
 	{{"--kernel", "fd:3", "--initrd", "fd:3"},

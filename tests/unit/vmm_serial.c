@@ -128,6 +128,31 @@ static void bytes_go_out_at_once(void **state)
 	assert_int_equal(line->serial.dropped, 0);
 }
 
+/* What comes after the bound is dropped and counted, and the guest is told that it has gone. */
+static void output_ends_at_its_bound(void **state)
+{
+	enum { BOUND_LIMIT_S = 20 };
+	static const char page[4096];
+	struct line *line = *state;
+	char text[8] = "";
+
+	serial_bound(&line->serial, 3);
+	for (const char *byte = "abcde"; *byte; byte++)
+		out(line, UART_TX, (uint8_t)*byte);
+	assert_int_equal(read(line->reader, text, sizeof(text)), 3);
+	assert_string_equal(text, "abc");
+	assert_int_equal(line->serial.written, 3);
+	assert_int_equal(line->serial.dropped, 2);
+	assert_true(in(line, UART_LSR) & UART_LSR_THRE);
+	/* Nobody reads from here on, and yet the guest is not held back: nothing would wake it. */
+	assert_int_equal(fcntl(line->writer, F_SETPIPE_SZ, sizeof(page)), sizeof(page));
+	assert_int_equal(write(line->writer, page, sizeof(page)), sizeof(page));
+	alarm(BOUND_LIMIT_S);
+	out(line, UART_TX, 'f');
+	alarm(0);
+	assert_int_equal(line->serial.dropped, 3);
+}
+
 static void input_waits_to_a_bound(void **state)
 {
 	struct line *line = *state;
@@ -420,6 +445,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(loop_back_works, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(the_divisor_is_no_data, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(bytes_go_out_at_once, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(output_ends_at_its_bound, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(a_snapshot_brings_everything_back, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(a_snapshot_that_could_not_be_is_refused, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(the_empty_transmitter_is_told_once, set_up, tear_down),
