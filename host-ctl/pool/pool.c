@@ -126,14 +126,40 @@ void pool_schedule(struct pool *pool, uint64_t milliseconds)
 
 /* --- the queue --- */
 
-static void refuse_all(struct pool *pool, const struct error *error)
+/* To a queue of those that are to be refused: all leave the pool's before the first is told, for whoever is
+ * told may claim again, and waits then. */
+static void move_claim(struct pool_queue *refused, struct pool_claim *claim)
+{
+	pool_leave_queue(claim);
+	pool_enqueue(refused, claim);
+}
+
+static void refuse_queue(struct pool *pool, struct pool_queue *refused, const struct error *error)
 {
 	struct pool_claim *claim;
 
-	while ((claim = pool->queue.first)) {
+	while ((claim = refused->first)) {
 		pool_cancel(pool, claim);
 		claim->refused(claim, error);
 	}
+}
+
+static void refuse_all(struct pool *pool, const struct error *error)
+{
+	struct pool_queue refused = {.count = 0};
+
+	while (pool->queue.first)
+		move_claim(&refused, pool->queue.first);
+	refuse_queue(pool, &refused, error);
+}
+
+static void refuse_last(struct pool *pool, unsigned int count, const struct error *error)
+{
+	struct pool_queue refused = {.count = 0};
+
+	while (count-- && pool->queue.last)
+		move_claim(&refused, pool->queue.last);
+	refuse_queue(pool, &refused, error);
 }
 
 static void set_failing(const struct pool *pool, struct error *error)
@@ -417,12 +443,8 @@ static bool has_room(struct pool *pool)
 		return false;
 	if (room_check(pool->config.room, source_of(pool), true, &error) == 0)
 		return true;
-	while (pool->queue.count > now.starting) {
-		struct pool_claim *claim = pool->queue.last;
-
-		pool_cancel(pool, claim);
-		claim->refused(claim, &error);
-	}
+	if (now.queued > now.starting)
+		refuse_last(pool, now.queued - now.starting, &error);
 	return false;
 }
 
