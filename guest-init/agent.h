@@ -33,7 +33,7 @@ struct agent_config {
 	void *identity_context;
 	const struct layers *layers; /* of the root, for CHANGES; NULL: it is no overlay */
 	/* Opens the agent's own control stream (link.h); NULL: it has none. */
-	int (*connect)(void);
+	int (*connect)(unsigned turn);
 	/* SHUTDOWN came. */
 	void (*shutdown)(void *context, uint32_t grace_ms);
 	void *shutdown_context;

@@ -25,6 +25,8 @@ $(BUILD)/san/tests/unit/vmm_kvm: UNIT_WRAP += -Wl,--wrap=ioctl
 $(addprefix $(BUILD)/san/tests/unit/,vmm_trace vmm_trace_json): UNIT_WRAP += -Wl,--wrap=clock_gettime
 # its disk is its own
 $(BUILD)/san/tests/unit/guest_hold: UNIT_WRAP += -Wl,--wrap=syncfs
+# its kernel has no vsock
+$(BUILD)/san/tests/unit/guest_host_link: UNIT_WRAP += -Wl,--wrap=socket,--wrap=bind,--wrap=connect
 # its machine has no ports
 $(BUILD)/san/tests/unit/guest_marks: UNIT_WRAP += -Wl,--wrap=ioperm
 # the clock of its wall is set

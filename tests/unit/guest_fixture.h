@@ -180,13 +180,15 @@ static inline void start_listening(struct fixture *f)
 static struct {
 	struct sockaddr_in address;
 	int tries;
+	unsigned turn; /* of the last one */
 } test_host;
 
-static inline int connect_to_test_host(void)
+static inline int connect_to_test_host(unsigned turn)
 {
 	int fd;
 
 	test_host.tries++;
+	test_host.turn = turn;
 	if (test_host.address.sin_port == 0)
 		return -ENODEV;
 	fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
