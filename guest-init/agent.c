@@ -30,7 +30,7 @@ struct agent {
 	bool has_machine; /* machine_id was given once */
 	uint8_t machine_id[AGENT_MACHINE_ID_BYTES];
 	struct link link;
-	struct loop_source *reaper; /* a timer, for children that one turn leaves */
+	struct loop_source *reaper; /* a timer, for children and groups that one turn leaves */
 	struct hold hold;
 	struct standstill still;
 	struct agent_hello hello;
@@ -519,11 +519,12 @@ static pid_t reap_one(struct agent *agent)
 void agent_reap(struct agent *agent)
 {
 	pid_t last = 1;
+	bool more;
 
 	for (int i = 0; i < AGENT_REAP_MAX && last > 0; i++)
 		last = reap_one(agent);
-	cgroup_set_sweep(&agent->groups);
-	if (last > 0)
+	more = cgroup_set_sweep(&agent->groups) || last > 0;
+	if (more)
 		loop_set_timer(agent->reaper, 1);
 	if (agent->listener && !agent->listening)
 		agent->listening = loop_set_events(agent->listener, EPOLLIN) == 0;

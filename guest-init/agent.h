@@ -5,7 +5,7 @@
  * as any process, over any stream socket.
  *
  * Bounds: AGENT_STREAMS_MAX streams (one more is told EAGAIN and closed), AGENT_SESSIONS_MAX sessions, one
- * walk through the changes; in one turn AGENT_REAP_MAX ends of processes. Over
+ * walk through the changes; in one turn AGENT_REAP_MAX ends of processes and CGROUP_SWEEP_MAX groups. Over
  * vsock only the host (CID 2) is accepted.
  *
  * An identity is for one machine. When the stream that we opened ends, this may be a clone of the guest that
