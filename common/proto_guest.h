@@ -29,6 +29,11 @@ enum {
 	AGENT_PROTO_VERSION = 2,
 	AGENT_GUEST_PORT = 1024, /* guest-init listens here */
 	AGENT_HOST_PORT = 1024,	 /* guest-init connects here (CID 2) when it listens */
+	/* ... and from one of these: Linux lets no process have them without CAP_NET_BIND_SERVICE in the
+	 * first user namespace (LAST_RESERVED_PORT of af_vsock is 1023). Whoever comes to AGENT_HOST_PORT
+	 * from another port is not guest-init. More than one, as a port that was used may not be free yet. */
+	AGENT_LINK_PORT_FIRST = 1008,
+	AGENT_LINK_PORT_LAST = 1023,
 
 	AGENT_FRAME_HEADER = 8,
 	AGENT_FRAME_MAX = 128 * 1024,	/* longest payload of any frame */

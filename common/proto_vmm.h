@@ -65,8 +65,8 @@ enum vmm_message_type {
 
 	/* events */
 	VMM_EVENT_STATE = 64, /* arg0: enum vmm_state; when ended, arg1: enum vmm_end, text: the reason */
-	VMM_EVENT_STREAM =
-		65, /* the guest connected to host port arg0; one end of a socketpair (SCM_RIGHTS) */
+	/* The guest connected to host port arg0 from its port arg1; one end of a socketpair (SCM_RIGHTS). */
+	VMM_EVENT_STREAM = 65,
 
 	VMM_REPLY = 0x80, /* or'ed to the request's type */
 };

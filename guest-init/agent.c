@@ -30,6 +30,7 @@ struct agent {
 	bool has_machine; /* machine_id was given once */
 	uint8_t machine_id[AGENT_MACHINE_ID_BYTES];
 	struct link link;
+	struct loop_source *reaper; /* a timer, for children and groups that one turn leaves */
 	struct hold hold;
 	struct standstill still;
 	struct agent_hello hello;
@@ -499,22 +500,41 @@ void agent_connect_failed(struct agent *agent, int error)
 
 /* ---- life ---- */
 
-bool agent_reap(struct agent *agent)
+/* As wait4. */
+static pid_t reap_one(struct agent *agent)
 {
 	struct rusage usage;
 	int status, error;
-	pid_t pid;
+	pid_t pid = wait4(-1, &status, WNOHANG, &usage);
 
-	while ((pid = wait4(-1, &status, WNOHANG, &usage)) > 0) {
-		if (hold_ended(&agent->hold, pid, status, &error))
-			tell_held(agent, error);
-		else
-			sessions_child_ended(agent->sessions, pid, status, &usage);
-	}
-	cgroup_set_sweep(&agent->groups);
+	if (pid <= 0)
+		return pid;
+	if (hold_ended(&agent->hold, pid, status, &error))
+		tell_held(agent, error);
+	else
+		sessions_child_ended(agent->sessions, pid, status, &usage);
+	return pid;
+}
+
+void agent_reap(struct agent *agent)
+{
+	pid_t last = 1;
+	bool more;
+
+	for (int i = 0; i < AGENT_REAP_MAX && last > 0; i++)
+		last = reap_one(agent);
+	more = cgroup_set_sweep(&agent->groups) || last > 0;
+	if (more)
+		loop_set_timer(agent->reaper, 1);
 	if (agent->listener && !agent->listening)
 		agent->listening = loop_set_events(agent->listener, EPOLLIN) == 0;
-	return pid == 0;
+	if (last < 0 && agent->config.childless)
+		agent->config.childless(agent->config.childless_context);
+}
+
+static void reap_on(void *context)
+{
+	agent_reap(context);
 }
 
 void agent_stop(struct agent *agent)
@@ -555,6 +575,11 @@ int agent_create(const struct agent_config *config, struct agent **out)
 	r = link_init(&agent->link, config->loop, agent, config->connect);
 	if (r < 0)
 		goto fail;
+	agent->reaper = loop_add_timer(config->loop, reap_on, agent);
+	if (!agent->reaper) {
+		r = -errno;
+		goto fail;
+	}
 	standstill_init(&agent->still, config->loop, &agent->groups);
 	fill_hello(&agent->hello);
 	agent->listening = true;
@@ -577,6 +602,7 @@ void agent_destroy(struct agent *agent)
 	if (!agent)
 		return;
 	loop_remove(agent->listener);
+	loop_remove(agent->reaper);
 	link_finish(&agent->link);
 	for (int i = 0; i < AGENT_STREAMS_MAX; i++)
 		stream_finish(&agent->streams[i]);

@@ -5,7 +5,8 @@
  * as any process, over any stream socket.
  *
  * Bounds: AGENT_STREAMS_MAX streams (one more is told EAGAIN and closed), AGENT_SESSIONS_MAX sessions, one
- * walk through the changes. Over vsock only the host (CID 2) is accepted.
+ * walk through the changes; in one turn AGENT_REAP_MAX ends of processes and CGROUP_SWEEP_MAX groups. Over
+ * vsock only the host (CID 2) is accepted.
  *
  * An identity is for one machine. When the stream that we opened ends, this may be a clone of the guest that
  * had it: NEW is refused until IDENTITY comes again. One with another machine id forgets the sessions that
@@ -22,7 +23,11 @@
 #include "guest-init/stream.h"
 #include "guest-init/warnings.h"
 
-enum { AGENT_STREAMS_MAX = AGENT_SESSIONS_MAX + 16, AGENT_STREAMS_READY = 2 };
+enum {
+	AGENT_STREAMS_MAX = AGENT_SESSIONS_MAX + 16,
+	AGENT_STREAMS_READY = 2,
+	AGENT_REAP_MAX = 64, /* children reaped in one turn of the loop */
+};
 
 struct agent_config {
 	struct loop *loop;
@@ -33,10 +38,13 @@ struct agent_config {
 	void *identity_context;
 	const struct layers *layers; /* of the root, for CHANGES; NULL: it is no overlay */
 	/* Opens the agent's own control stream (link.h); NULL: it has none. */
-	int (*connect)(void);
+	int (*connect)(unsigned turn);
 	/* SHUTDOWN came. */
 	void (*shutdown)(void *context, uint32_t grace_ms);
 	void *shutdown_context;
+	/* No child is left, as was found after reaping; or NULL. May be called again while none is. */
+	void (*childless)(void *context);
+	void *childless_context;
 	/* Lines for HELLO, the agent's own added; stays the caller's. */
 	struct warnings *warnings;
 };
@@ -52,8 +60,12 @@ int agent_open_link(struct agent *agent);
 /* For link.c: takes over fd, non-blocking, whose connect(2) was begun. 0 or -errno. */
 int agent_add_outgoing(struct agent *agent, int fd);
 
-/* Reaps all children that have ended, session leaders or not. True while there are others. On SIGCHLD. */
-bool agent_reap(struct agent *agent);
+/*
+ * Reaps children that have ended, session leaders or not: AGENT_REAP_MAX of them, for a guest can make them
+ * faster than they are reaped. The loop comes back for the others by itself, after it has served what else
+ * waits: a SIGCHLD stands for all that had ended when it was read, so none may come for those. On SIGCHLD.
+ */
+void agent_reap(struct agent *agent);
 
 /* No new sessions; those that run will say "killed". The killing is the caller's. */
 void agent_stop(struct agent *agent);

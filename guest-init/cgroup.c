@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -131,8 +132,13 @@ bool cgroup_set_available(const struct cgroup_set *set)
 	return set->fd >= 0;
 }
 
+/* What a sweep may still look at, and how many it has removed. */
+struct sweep {
+	unsigned left, removed;
+};
+
 /* Removes what groups a command has left below its own. Not found or not empty: the caller's look says so. */
-static void remove_below(int folder, int depth)
+static void remove_below(int folder, int depth, struct sweep *sweep)
 {
 	int fd = open_folder(folder, ".");
 	DIR *entries = fd >= 0 ? fdopendir(fd) : NULL;
@@ -140,17 +146,18 @@ static void remove_below(int folder, int depth)
 
 	if (!entries && fd >= 0)
 		close(fd);
-	while (entries && (entry = readdir(entries))) {
+	while (entries && sweep->left > 0 && (entry = readdir(entries))) {
 		int below;
 
 		if (entry->d_type != DT_DIR || entry->d_name[0] == '.')
 			continue;
+		sweep->left--;
 		below = depth < CGROUP_DEPTH_MAX ? open_folder(folder, entry->d_name) : -1;
 		if (below >= 0) {
-			remove_below(below, depth + 1);
+			remove_below(below, depth + 1, sweep);
 			close(below);
 		}
-		unlinkat(folder, entry->d_name, AT_REMOVEDIR);
+		sweep->removed += unlinkat(folder, entry->d_name, AT_REMOVEDIR) == 0;
 	}
 	if (entries)
 		closedir(entries);
@@ -243,12 +250,12 @@ void cgroup_release(struct cgroup_set *set, struct cgroup *group, bool keep)
 		group->oom_kills = read_value(group->fd, "memory.events", "oom_kill");
 }
 
-static bool remove_group(const struct cgroup_set *set, struct cgroup *group)
+static bool remove_group(const struct cgroup_set *set, struct cgroup *group, struct sweep *sweep)
 {
 	char name[NAME_MAX_BYTES];
 
 	if (has_below(group->fd))
-		remove_below(group->fd, 0);
+		remove_below(group->fd, 0, sweep);
 	snprintf(name, sizeof(name), "%d", (int)(group - set->groups));
 	if (unlinkat(set->fd, name, AT_REMOVEDIR) < 0 && errno != ENOENT)
 		return false;
@@ -257,21 +264,23 @@ static bool remove_group(const struct cgroup_set *set, struct cgroup *group)
 	return true;
 }
 
-void cgroup_set_sweep(struct cgroup_set *set)
+bool cgroup_set_sweep(struct cgroup_set *set)
 {
+	struct sweep sweep = {.left = CGROUP_SWEEP_MAX};
 	int ready = 0;
 
 	if (!cgroup_set_available(set))
-		return;
+		return false;
 	for (int i = 0; i < CGROUP_GROUPS_MAX; i++) {
 		struct cgroup *group = &set->groups[i];
 
 		if (group->fd >= 0 && !group->taken && group->spent)
-			remove_group(set, group);
+			remove_group(set, group, &sweep);
 		ready += group->fd >= 0 && !group->taken && !group->spent;
 	}
 	for (int i = 0; i < CGROUP_GROUPS_MAX && ready < CGROUP_GROUPS_READY; i++)
 		ready += set->groups[i].fd < 0 && make_group(set, &set->groups[i]) == 0;
+	return sweep.left == 0 && sweep.removed > 0;
 }
 
 void cgroup_set_init(struct cgroup_set *set, const char *root, struct warnings *warnings)
@@ -311,10 +320,12 @@ bool cgroup_had_oom(const struct cgroup *group)
 
 void cgroup_set_finish(struct cgroup_set *set)
 {
+	struct sweep all = {.left = UINT_MAX};
+
 	for (int i = 0; i < CGROUP_GROUPS_MAX; i++)
 		fd_close(&set->groups[i].fd);
 	if (set->fd >= 0) {
-		remove_below(set->fd, CGROUP_DEPTH_MAX);
+		remove_below(set->fd, CGROUP_DEPTH_MAX, &all);
 		unlinkat(set->fd, "../tinderbox", AT_REMOVEDIR);
 	}
 	fd_close(&set->fd);

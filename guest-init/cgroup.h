@@ -26,6 +26,7 @@ enum {
 	CGROUP_GROUPS_MAX = 2 * AGENT_SESSIONS_MAX, /* ended sessions may leave processes behind */
 	CGROUP_GROUPS_READY = 1,		    /* made before a session needs one */
 	CGROUP_DEPTH_MAX = 16,			    /* of groups that a command left below its own */
+	CGROUP_SWEEP_MAX = 64,			    /* of these, that one sweep looks at */
 };
 
 struct cgroup {
@@ -59,8 +60,13 @@ bool cgroup_set_available(const struct cgroup_set *set);
 int cgroup_take(struct cgroup_set *set, uint64_t memory_max, uint32_t pids_max, struct cgroup **group);
 /* Lets go of it, and kills what is left in it unless it is to be kept. Takes NULL. */
 void cgroup_release(struct cgroup_set *set, struct cgroup *group, bool keep);
-/* Removes spent groups that are empty by now, and makes ready ones. Not on the way to a command. */
-void cgroup_set_sweep(struct cgroup_set *set);
+/*
+ * Removes spent groups that are empty by now, and makes ready ones. Not on the way to a command. A command
+ * can leave groups below its own without number: CGROUP_SWEEP_MAX of them are looked at. True when these were
+ * not all and some of them are gone, so that another sweep gets further. When none could be removed,
+ * processes are in them, and the end of one is the time to try again.
+ */
+bool cgroup_set_sweep(struct cgroup_set *set);
 
 /* SIGKILL to all in it and below, however many they are or become. Takes NULL. 0 or -errno. */
 int cgroup_kill(struct cgroup *group);

@@ -36,7 +36,23 @@ int host_link_listen(void)
 	return r;
 }
 
-int host_link_connect(void)
+/* Binds to a port that only the guest's root may have. 0, or -errno: -EADDRINUSE when all are taken. */
+static int bind_link(int fd, unsigned turn)
+{
+	enum { PORTS = AGENT_LINK_PORT_LAST - AGENT_LINK_PORT_FIRST + 1 };
+	struct sockaddr_vm address = {.svm_family = AF_VSOCK, .svm_cid = VMADDR_CID_ANY};
+
+	for (unsigned i = 0; i < PORTS; i++) {
+		address.svm_port = AGENT_LINK_PORT_FIRST + (turn + i) % PORTS;
+		if (bind(fd, (const struct sockaddr *)&address, sizeof(address)) == 0)
+			return 0;
+		if (errno != EADDRINUSE)
+			break;
+	}
+	return -errno;
+}
+
+int host_link_connect(unsigned turn)
 {
 	const struct sockaddr_vm address = {
 		.svm_family = AF_VSOCK,
@@ -47,9 +63,11 @@ int host_link_connect(void)
 
 	if (fd < 0)
 		return fd;
-	if (connect(fd, (const struct sockaddr *)&address, sizeof(address)) == 0 || errno == EINPROGRESS)
+	r = bind_link(fd, turn);
+	if (r == 0 && connect(fd, (const struct sockaddr *)&address, sizeof(address)) < 0)
+		r = -errno;
+	if (r == 0 || r == -EINPROGRESS)
 		return fd;
-	r = -errno;
 	fd_close(&fd);
 	return r;
 }

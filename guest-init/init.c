@@ -59,12 +59,19 @@ static void begin_end(struct init *init, int restart, uint32_t grace_ms)
 	kill(-1, SIGTERM);
 	/* A stopped process would never see it. */
 	kill(-1, SIGCONT);
-	if (!agent_reap(init->agent))
-		power_end(restart);
+	agent_reap(init->agent); /* does not return when none is left */
 	if (grace_ms == 0)
 		advance_end(init);
 	else
 		loop_set_timer(init->timer, (uint64_t)grace_ms * NS_PER_MS);
+}
+
+static void none_is_left(void *context)
+{
+	const struct init *init = context;
+
+	if (init->phase != PHASE_SERVING)
+		power_end(init->restart);
 }
 
 static void shutdown_asked(void *context, uint32_t grace_ms)
@@ -79,9 +86,7 @@ static void child_ended(void *context, const struct signalfd_siginfo *info)
 	struct init *init = context;
 
 	(void)info;
-	/* One signal may stand for many children: all that have ended are reaped. */
-	if (!agent_reap(init->agent) && init->phase != PHASE_SERVING)
-		power_end(init->restart);
+	agent_reap(init->agent);
 }
 
 static void end_signalled(void *context, const struct signalfd_siginfo *info)
@@ -192,6 +197,8 @@ static void set_up_agent(struct init *init)
 		.connect = host_link_connect,
 		.shutdown = shutdown_asked,
 		.shutdown_context = init,
+		.childless = none_is_left,
+		.childless_context = init,
 		.warnings = &init->warnings,
 	};
 	int r;

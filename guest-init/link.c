@@ -17,7 +17,7 @@ static void try_again(struct link *link)
 
 static int open_stream(struct link *link)
 {
-	int fd = link->connect();
+	int fd = link->connect(link->turn++);
 
 	return fd < 0 ? fd : agent_add_outgoing(link->agent, fd);
 }
@@ -31,7 +31,7 @@ static void time_is_up(void *context)
 		try_again(link);
 }
 
-int link_init(struct link *link, struct loop *loop, struct agent *agent, int (*connect)(void))
+int link_init(struct link *link, struct loop *loop, struct agent *agent, int (*connect)(unsigned turn))
 {
 	*link = (struct link){.agent = agent, .connect = connect};
 	if (!connect)

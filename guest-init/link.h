@@ -23,14 +23,17 @@ struct agent;
 
 struct link {
 	struct agent *agent;
-	int (*connect)(void); /* a socket whose connection is under way or stands, or -errno; NULL: no link */
+	/* A socket whose connection is under way or stands, or -errno; turn: how many there were before.
+	 * NULL: no link. */
+	int (*connect)(unsigned turn);
+	unsigned turn;
 	struct loop_source *timer;
 	bool stood, waits;
 	uint64_t delay_ms; /* before the next try; 0: at once */
 };
 
 /* connect may be NULL. 0, or -errno for lack of a timer. */
-int link_init(struct link *link, struct loop *loop, struct agent *agent, int (*connect)(void));
+int link_init(struct link *link, struct loop *loop, struct agent *agent, int (*connect)(unsigned turn));
 /* Ends no stream, but opens none any more. Takes one that is all zeros. */
 void link_finish(struct link *link);
 

@@ -28,6 +28,8 @@ UNIT_WRAP_CALLS := -Wl,--wrap=fsync,--wrap=close,--wrap=unlinkat,--wrap=journal_
 $(addprefix $(BUILD)/san/tests/unit/,hostctl_save hostctl_sandboxes_noted): UNIT_WRAP += $(UNIT_WRAP_CALLS)
 # its disk is its own
 $(BUILD)/san/tests/unit/guest_hold: UNIT_WRAP += -Wl,--wrap=syncfs
+# its kernel has no vsock
+$(BUILD)/san/tests/unit/guest_host_link: UNIT_WRAP += -Wl,--wrap=socket,--wrap=bind,--wrap=connect
 # its machine has no ports
 $(BUILD)/san/tests/unit/guest_marks: UNIT_WRAP += -Wl,--wrap=ioperm
 # what its KVM can do is its own

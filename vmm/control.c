@@ -525,9 +525,9 @@ void control_ended(struct control *control, enum vmm_end end, const char *reason
 	send_message(control, &message, -1);
 }
 
-int control_offer_stream(struct control *control, uint32_t host_port)
+int control_offer_stream(struct control *control, uint32_t guest_port, uint32_t host_port)
 {
-	struct vmm_message message = {.type = VMM_EVENT_STREAM, .arg0 = host_port};
+	struct vmm_message message = {.type = VMM_EVENT_STREAM, .arg0 = host_port, .arg1 = guest_port};
 	int ours = -1, theirs = -1, r;
 
 	if (control->peer < 0)

@@ -79,9 +79,9 @@ void control_state_changed(struct control *control);
 void control_ended(struct control *control, enum vmm_end end, const char *reason);
 
 /*
- * The guest connects to host_port: makes a stream and sends the peer its end. Returns the other end, a
- * non-blocking fd that is the caller's, or -errno: -ECONNREFUSED when there is no peer.
+ * The guest connects from guest_port to host_port: makes a stream and sends the peer its end. Returns the
+ * other end, a non-blocking fd that is the caller's, or -errno: -ECONNREFUSED when there is no peer.
  */
-int control_offer_stream(struct control *control, uint32_t host_port);
+int control_offer_stream(struct control *control, uint32_t guest_port, uint32_t host_port);
 
 #endif

@@ -85,7 +85,7 @@ static int create_net(struct vm *vm, unsigned index, struct virtio_device **out)
  * A guest's connection: to the Unix socket beside --vsock, or else to whoever holds the control socket. The
  * first one is the agent's and ends the boot.
  */
-static int accept_stream(void *context, uint32_t host_port)
+static int accept_stream(void *context, uint32_t guest_port, uint32_t host_port)
 {
 	struct vm *vm = context;
 	bool first = vm->stats.moments[STATS_BOOTED] == 0;
@@ -99,7 +99,7 @@ static int accept_stream(void *context, uint32_t host_port)
 	if (vm->vsock_unix)
 		r = vsock_unix_accept(vm->vsock_unix, host_port);
 	if (r < 0 && vm->control)
-		r = control_offer_stream(vm->control, host_port);
+		r = control_offer_stream(vm->control, guest_port, host_port);
 	if (first)
 		vm_trace_greeted(vm);
 	return r;

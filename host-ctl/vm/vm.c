@@ -418,10 +418,14 @@ void vm_time_is_up(struct vm *vm)
 		vm_pause(vm);
 		return;
 	}
-	snprintf(cause, sizeof cause, "not ready within %llu ms: still waiting for %s",
+	snprintf(cause, sizeof cause, "not ready within %llu ms: still waiting for %s%s",
 		(unsigned long long)(vm->state == VM_PREPARING ? vm->build->command_timeout_ms
 							       : vm_boot_timeout_ms(vm)),
-		states[vm->state].waits_for);
+		states[vm->state].waits_for,
+		vm->state == VM_BOOTING && vm->mistaken
+			? "; who came to its port did not come from one of the agent's own: if the image or "
+			  "template is older than this daemon, make it anew"
+			: "");
 	vm_end(vm, cause);
 }
 

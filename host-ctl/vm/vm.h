@@ -251,6 +251,7 @@ struct vm {
 	bool running;		  /* one that was held was let run */
 	bool saves;		  /* its owner has asked for that */
 	bool noted;		  /* a build's guest has noted its files */
+	bool mistaken;		  /* a stream that is not the agent's came to the agent's port */
 	char cause[VM_CAUSE_MAX];
 
 	const struct vm_config *config;

@@ -54,11 +54,19 @@ static bool awaits_agent(const struct vm *vm)
 	return vm->state == VM_BOOTING || (vm->state == VM_OWNED && vm->found && vm->agent < 0);
 }
 
+/* By the port that it comes from: a program of a user's may connect to the agent's host port as well. */
+static bool is_agents(const struct vmm_message *message)
+{
+	return message->arg0 == AGENT_HOST_PORT && message->arg1 >= AGENT_LINK_PORT_FIRST &&
+	       message->arg1 <= AGENT_LINK_PORT_LAST;
+}
+
 static void stream_opened(struct vm *vm, const struct vmm_message *message, int fd)
 {
 	/* A guest may connect to what it likes; only the agent's one stream is answered. */
-	if (fd < 0 || !awaits_agent(vm) || message->arg0 != AGENT_HOST_PORT) {
+	if (fd < 0 || !awaits_agent(vm) || !is_agents(message)) {
 		fd_close(&fd);
+		vm->mistaken = vm->mistaken || message->arg0 == AGENT_HOST_PORT;
 		if (++vm->strays > VM_STRAYS_MAX)
 			vm_end(vm, "the guest opened streams without end");
 		return;

@@ -48,6 +48,15 @@ $(LEAKY)/initramfs.cpio: rootfs/build-initramfs $(ROOTFS_DEPS) $(LEAKY)/guest-in
 	@rootfs/build-initramfs $@ $(LEAKY)/guest-init && touch $@
 CHECK_NEEDS += $(LEAKY)/host-ctl $(LEAKY)/vmm $(LEAKY)/initramfs.cpio
 
+# What poses as the agent of a guest.
+POSE_AGENT := $(BUILD)/e2e/pose_agent
+$(POSE_AGENT): tests/e2e/pose_agent.c common/proto_guest.h
+	@mkdir -p $(@D)
+	@echo "  LD $@"
+	@$(MUSL_CC) $(filter-out -MMD -MP,$(MUSL_CFLAGS)) -static -s -o $@ $<
+LINT_SRCS += tests/e2e/pose_agent.c
+CHECK_NEEDS += $(POSE_AGENT)
+
 # What stops PID 1 of a guest.
 STOP_AGENT := $(BUILD)/e2e/stop_agent
 $(STOP_AGENT): tests/e2e/stop_agent.c

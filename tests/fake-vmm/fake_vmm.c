@@ -10,6 +10,8 @@
  * | sample-malformed
  * or as a vmm does that the guest has taken over:
  *   agent-file | agent-seqpacket | unblock | strays | children-write | hello-lines | serial-flood | calls
+ * or that has a program which poses as the agent:
+ *   impostor | agent-unprivileged
  * and of templates, whose state file has the same text:
  *   pause-refused | save-refused | save-slow:MS | save-full | restore-exit:N | touch
  * | baseline-status:N | baseline-nothing | baseline-garbage
@@ -185,14 +187,34 @@ static void take_identity(struct fake *fake, bool again)
 	frame_write(fake->agent, AGENT_IDENTITY_DONE, &answer, sizeof answer, text, answer.text_length);
 }
 
+/* A program without privileges connects to the agent's port as the agent does, and learns nothing. */
+static void pose(struct fake *fake)
+{
+	const struct vmm_message from_any_port = {
+		.type = VMM_EVENT_STREAM, .arg0 = AGENT_HOST_PORT, .arg1 = AGENT_LINK_PORT_LAST + 1};
+	int agent = fake->agent;
+	char byte;
+
+	if (!fake_told(fake, "impostor"))
+		return;
+	fake->agent = open_stream(fake, from_any_port);
+	greet(fake);
+	if (read(fake->agent, &byte, 1) > 0)
+		fake_fail("the daemon took a program for the agent");
+	close(fake->agent);
+	fake->agent = agent;
+}
+
 /* The agent of a guest that runs finds the next daemon, and is given its identity again. */
 static void come_back(struct fake *fake)
 {
-	struct vmm_message hello = {.type = VMM_EVENT_STREAM, .arg0 = AGENT_HOST_PORT};
+	struct vmm_message hello = {
+		.type = VMM_EVENT_STREAM, .arg0 = AGENT_HOST_PORT, .arg1 = AGENT_LINK_PORT_FIRST};
 
 	if (!fake->away || fake->paused || fake_told(fake, "return-never"))
 		return;
 	fake->away = false;
+	pose(fake);
 	fake->agent = open_stream(fake, hello);
 	greet(fake);
 	take_identity(fake, true);
@@ -470,7 +492,8 @@ static bool await_resume(struct fake *fake)
 
 static void boot(struct fake *fake)
 {
-	struct vmm_message hello = {.type = VMM_EVENT_STREAM, .arg0 = AGENT_HOST_PORT};
+	struct vmm_message hello = {
+		.type = VMM_EVENT_STREAM, .arg0 = AGENT_HOST_PORT, .arg1 = AGENT_LINK_PORT_LAST};
 
 	if (fake->restored && fake_told_number(fake, "restore-exit:") >= 0) {
 		fprintf(stderr, "fake vmm: told not to restore\n");
@@ -501,6 +524,8 @@ static void boot(struct fake *fake)
 	}
 	/* A port that nobody waits on comes first: the daemon has to ignore it. */
 	close(open_stream(fake, (struct vmm_message){.type = VMM_EVENT_STREAM, .arg0 = 99}));
+	pose(fake);
+	hello.arg1 += fake_told(fake, "agent-unprivileged");
 	fake->agent = open_stream(fake, hello);
 	greet(fake);
 	take_identity(fake, fake->holds);

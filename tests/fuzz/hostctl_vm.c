@@ -213,7 +213,8 @@ static void send_message(struct fuzz *fuzz, const void *data, size_t length, int
 
 static void send_stream(struct fuzz *fuzz, uint32_t type, uint32_t sequence, uint64_t arg0, int *ours)
 {
-	struct vmm_message message = {.type = type, .sequence = sequence, .arg0 = arg0};
+	struct vmm_message message = {
+		.type = type, .sequence = sequence, .arg0 = arg0, .arg1 = AGENT_LINK_PORT_FIRST};
 	int fd = make_stream(fuzz);
 
 	if (fd < 0)
@@ -235,6 +236,7 @@ static void step_message(struct fuzz *fuzz)
 	if (fuzz->vm && (fuzz->vm->state == VM_PAUSING || fuzz->vm->state == VM_SAVING) && choice & 2)
 		message.type = (choice & 1 ? VMM_SAVE : VMM_PAUSE) | VMM_REPLY;
 	message.arg0 = choice & 4 ? fuzz_u16(fuzz->input) : choice >> 6;
+	message.arg1 = choice & 64 ? AGENT_LINK_PORT_LAST : 0;
 	if (choice & 8)
 		message.status = -(int32_t)fuzz_u8(fuzz->input);
 	if (choice & 16)

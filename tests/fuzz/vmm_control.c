@@ -322,7 +322,7 @@ static void step_machine(struct fuzz *fuzz)
 		control_state_changed(fuzz->control);
 		break;
 	case 1:
-		fd = control_offer_stream(fuzz->control, fuzz_u16(fuzz->input));
+		fd = control_offer_stream(fuzz->control, choice, fuzz_u16(fuzz->input));
 		FUZZ_ASSERT(
 			fd >= 0 || fd == -ECONNREFUSED || fd == -EAGAIN || fd == -EPIPE || fd == -ECONNRESET);
 		fd_close(&fd);

@@ -60,10 +60,11 @@ static int make_stream(struct fuzz *fuzz, bool narrow)
 	return fds[1];
 }
 
-static int on_accept(void *context, uint32_t host_port)
+static int on_accept(void *context, uint32_t guest_port, uint32_t host_port)
 {
 	int fd = host_port == PORTS - 1 ? -1 : make_stream(context, host_port & 1);
 
+	(void)guest_port;
 	return fd >= 0 ? fd : -ECONNREFUSED;
 }
 

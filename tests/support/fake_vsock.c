@@ -6,13 +6,14 @@
 #include <errno.h>
 #include <string.h>
 
-static int on_accept(void *context, uint32_t host_port)
+static int on_accept(void *context, uint32_t guest_port, uint32_t host_port)
 {
 	struct fake_vsock *guest = context;
 	int fd = guest->accept_fd;
 
 	guest->accepts++;
 	guest->accepted_port = host_port;
+	guest->accepted_from = guest_port;
 	guest->accept_fd = -ECONNREFUSED;
 	return fd;
 }

@@ -26,7 +26,7 @@ struct fake_vsock {
 	bool rx_held; /* used buffers are not offered again by themselves */
 
 	int accept_fd; /* what the host answers the next guest connection with */
-	uint32_t accepted_port;
+	uint32_t accepted_port, accepted_from;
 	unsigned accepts;
 };
 

@@ -50,7 +50,7 @@ struct fixture {
 	struct sockaddr_un address;
 	socklen_t address_length;
 	char cgroup_root[256]; /* "" when this machine has no writable cgroup2 */
-	int shutdowns;
+	int shutdowns, childless;
 	uint32_t grace_ms;
 	int fds_before;
 };
@@ -138,6 +138,11 @@ static inline void fake_shutdown(void *context, uint32_t grace_ms)
 	f->grace_ms = grace_ms;
 }
 
+static inline void note_childless(void *context)
+{
+	((struct fixture *)context)->childless++;
+}
+
 static inline void on_child(void *context, const struct signalfd_siginfo *info)
 {
 	struct fixture *f = context;
@@ -180,13 +185,15 @@ static inline void start_listening(struct fixture *f)
 static struct {
 	struct sockaddr_in address;
 	int tries;
+	unsigned turn; /* of the last one */
 } test_host;
 
-static inline int connect_to_test_host(void)
+static inline int connect_to_test_host(unsigned turn)
 {
 	int fd;
 
 	test_host.tries++;
+	test_host.turn = turn;
 	if (test_host.address.sin_port == 0)
 		return -ENODEV;
 	fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
@@ -229,6 +236,8 @@ static inline int fixture_start(void **state, bool cgroups)
 		.connect = connect_to_test_host,
 		.shutdown = fake_shutdown,
 		.shutdown_context = f,
+		.childless = note_childless,
+		.childless_context = f,
 		.warnings = &f->warnings,
 	};
 	assert_int_equal(agent_create(&config, &f->agent), 0);

@@ -50,6 +50,25 @@ static void test_streams_without_end(void **state)
 	expect_failure("strays", "the guest opened streams without end");
 }
 
+/* Whoever has no right to the agent's ports is no agent, whatever he says: he is not given the identity. */
+static void test_a_program_that_poses_as_the_agent(void **state)
+{
+	static char *const options[] = {"--pool", "1", "--boot-timeout-ms", "300", NULL};
+	struct daemon daemon;
+
+	(void)state;
+	daemon_start(&daemon, "boot impostor", pool_of_one);
+	expect_echo(&daemon);
+	daemon_stop(&daemon);
+	daemon_folder(&daemon);
+	daemon_launch(&daemon, "boot agent-unprivileged", options, false);
+	await_failure(&daemon,
+		"not ready within 300 ms: still waiting for the guest's agent to say hello; who came to its "
+		"port did not come from one of the agent's own: if the image or template is older than this "
+		"daemon, make it anew");
+	daemon_stop(&daemon);
+}
+
 /* The end of the process is not the end of what it wrote: its children go on. */
 static void test_children_that_go_on_writing(void **state)
 {
@@ -188,6 +207,7 @@ int main(void)
 		cmocka_unit_test(test_fds_that_are_no_streams),
 		cmocka_unit_test(test_a_stream_that_blocks),
 		cmocka_unit_test(test_streams_without_end),
+		cmocka_unit_test(test_a_program_that_poses_as_the_agent),
 		cmocka_unit_test(test_children_that_go_on_writing),
 		cmocka_unit_test(test_warnings_without_end),
 		cmocka_unit_test(test_commands_that_are_not_answered),

@@ -57,6 +57,23 @@ static void test_sandbox_is_taken_back(void **state)
 	daemon_stop(&daemon);
 }
 
+/* Nor does a program of the guest that is there first get its identity from the next daemon. */
+static void test_program_that_poses_as_agent(void **state)
+{
+	struct daemon daemon;
+	char id[32];
+
+	(void)state;
+	start_sandbox(&daemon, "boot impostor", pool_of_two, id);
+	for (int i = 0; i < 2; i++) {
+		restart(&daemon);
+		await_state(&daemon, id, "ready");
+		flush_rows(&daemon, id);
+	}
+	delete_sandbox(&daemon, id);
+	daemon_stop(&daemon);
+}
+
 /* No two VMs have one. */
 static void expect_own_uids(const struct daemon *daemon)
 {
@@ -376,6 +393,7 @@ int main(void)
 		cmocka_unit_test(test_start_time),
 		cmocka_unit_test(test_a_process_is_known_by_its_start),
 		cmocka_unit_test(test_sandbox_is_taken_back),
+		cmocka_unit_test(test_program_that_poses_as_agent),
 		cmocka_unit_test(test_vm_that_ended_meanwhile),
 		cmocka_unit_test(test_vm_that_ends_later),
 		cmocka_unit_test(test_stopped_daemon_ends_them),

@@ -184,10 +184,11 @@ static void a_guest_connection_is_offered(void **state)
 {
 	struct machine *machine = *state;
 	struct vmm_message message;
-	int ours = control_offer_stream(machine->control, 4242);
+	int ours = control_offer_stream(machine->control, 1023, 4242);
 	int theirs = expect(machine, VMM_EVENT_STREAM, 0, 0, &message);
 
 	assert_int_equal(message.arg0, 4242);
+	assert_int_equal(message.arg1, 1023);
 	assert_joined(ours, theirs);
 	assert_true(fcntl(ours, F_GETFL) & O_NONBLOCK);
 	fd_close(&ours);

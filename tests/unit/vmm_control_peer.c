@@ -39,7 +39,7 @@ static void a_broken_message_ends_the_connection(void **state)
 		expect(machine, cases[i].type | VMM_REPLY, cases[i].sequence, -EPROTO, NULL);
 		expect_closed(machine);
 		assert_int_equal(machine->kills, 0);
-		assert_int_equal(control_offer_stream(machine->control, 1), -ECONNREFUSED);
+		assert_int_equal(control_offer_stream(machine->control, 1023, 1), -ECONNREFUSED);
 		tear_down(state);
 	}
 }
@@ -85,7 +85,7 @@ static void a_peer_that_does_not_read_is_dropped(void **state)
 	}
 	assert_true(sent > 1 && sent < 100000);
 	assert_int_equal(errno, EPIPE);
-	assert_int_equal(control_offer_stream(machine->control, 1), -ECONNREFUSED);
+	assert_int_equal(control_offer_stream(machine->control, 1023, 1), -ECONNREFUSED);
 }
 
 static void a_peer_that_leaves_is_told_of_once(void **state)

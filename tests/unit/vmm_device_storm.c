@@ -101,10 +101,11 @@ static int some_socket(struct storm *storm)
 	return fds[1];
 }
 
-static int on_accept(void *context, uint32_t host_port)
+static int on_accept(void *context, uint32_t guest_port, uint32_t host_port)
 {
 	int fd = host_port % 3 ? some_socket(context) : -1;
 
+	(void)guest_port;
 	return fd >= 0 ? fd : -ECONNREFUSED;
 }
 

@@ -164,6 +164,7 @@ static void the_guest_connects(void **state)
 	fake_vsock_send_op(&f->guest, OP_REQUEST, CLIENT_PORT, HOST_PORT);
 	assert_int_equal(f->guest.accepts, 1);
 	assert_int_equal(f->guest.accepted_port, HOST_PORT);
+	assert_int_equal(f->guest.accepted_from, CLIENT_PORT);
 	fake_vsock_expect(&f->guest, OP_RESPONSE, &f->packet);
 	assert_int_equal(f->packet.header.src_port, HOST_PORT);
 	assert_int_equal(f->packet.header.dst_port, CLIENT_PORT);
@@ -177,6 +178,45 @@ static void the_guest_connects(void **state)
 	fake_vsock_send_data(&f->guest, CLIENT_PORT, HOST_PORT, "up", 2);
 	assert_int_equal(read(f->host, text, sizeof(text)), 2);
 	assert_memory_equal(text, "up", 2);
+}
+
+/* The guest connects to and from those ports, and the host takes it. */
+static void connect_again(struct fixture *f)
+{
+	unsigned accepts = f->guest.accepts;
+
+	f->guest.accept_fd = make_pair(f);
+	fake_vsock_send_op(&f->guest, OP_REQUEST, CLIENT_PORT, HOST_PORT);
+	assert_int_equal(f->guest.accepts, accepts + 1);
+	fake_vsock_expect(&f->guest, OP_RESPONSE, &f->packet);
+	expect_open(f);
+}
+
+/* As guest-init does, which has few ports to come from: whoever knows of an end may use its ports again. */
+static void ports_are_free_when_the_guest_knows_of_the_end(void **state)
+{
+	struct fixture *f = *state;
+	struct virtio_vsock_hdr both = fake_vsock_header(OP_SHUTDOWN, CLIENT_PORT, HOST_PORT);
+
+	both.flags = ALL_DOWN;
+	connect_again(f);
+	fake_vsock_send_op(&f->guest, OP_RST, CLIENT_PORT, HOST_PORT);
+	expect_end_of_stream(f);
+	connect_again(f);
+	fake_vsock_send(&f->guest, &both, NULL, 0);
+	expect_end_of_stream(f);
+	expect_reset_of(f, CLIENT_PORT, HOST_PORT);
+	connect_again(f);
+	close(f->host);
+	f->host = -1;
+	fake_driver_run(&f->guest.driver);
+	fake_vsock_expect(&f->guest, OP_SHUTDOWN, &f->packet);
+	fake_vsock_send_op(&f->guest, OP_RST, CLIENT_PORT, HOST_PORT);
+	connect_again(f);
+	fake_vsock_start(&f->guest, FEATURES); /* the driver begins anew */
+	expect_end_of_stream(f);
+	connect_again(f);
+	fake_vsock_expect_none(&f->guest);
 }
 
 static void bytes_that_wait_already_come_after_the_response(void **state)
@@ -243,6 +283,7 @@ int main(void)
 		CASE(host_ports_are_not_used_again),
 		CASE(connections_are_bounded),
 		CASE(the_guest_connects),
+		CASE(ports_are_free_when_the_guest_knows_of_the_end),
 		CASE(bytes_that_wait_already_come_after_the_response),
 		CASE(bytes_that_wait_already_come_after_the_guest_accepts),
 		CASE(nobody_at_the_host_port_resets),

@@ -43,11 +43,11 @@ struct vsock_config {
 	uint32_t cid; /* of the guest; 3 or more, not 0xffffffff */
 	struct loop *loop;
 	/*
-	 * The guest connects to host_port: return a non-blocking stream socket for it (ownership passes), or
-	 * -errno for a reset. Called on the loop's thread with the device's lock held: it must not call back
-	 * into the device. NULL: every one is reset.
+	 * The guest connects from guest_port to host_port: return a non-blocking stream socket for it
+	 * (ownership passes), or -errno for a reset. Called on the loop's thread with the device's lock held:
+	 * it must not call back into the device. NULL: every one is reset.
 	 */
-	int (*accept)(void *context, uint32_t host_port);
+	int (*accept)(void *context, uint32_t guest_port, uint32_t host_port);
 	void *context;
 };
 

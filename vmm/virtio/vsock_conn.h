@@ -74,7 +74,7 @@ struct vsock {
 	struct virtio_device base;
 	struct virtio_vsock_config config;
 	struct loop *loop;
-	int (*accept)(void *context, uint32_t host_port);
+	int (*accept)(void *context, uint32_t guest_port, uint32_t host_port);
 	void *context;
 
 	struct vsock_conn *buckets[VSOCK_BUCKETS];

@@ -66,7 +66,7 @@ static void receive_request(struct vsock *vsock, const struct virtio_vsock_hdr *
 	int fd = -ECONNREFUSED;
 
 	if (vsock->accept && vsock->count < VSOCK_CONNECTIONS_MAX)
-		fd = vsock->accept(vsock->context, packet->dst_port);
+		fd = vsock->accept(vsock->context, packet->src_port, packet->dst_port);
 	if (fd < 0 || vsock_conn_create(
 			      vsock, CONN_ESTABLISHED, packet->src_port, packet->dst_port, fd, &conn) < 0) {
 		answer_reset(vsock, packet);
