@@ -255,7 +255,7 @@ static void test_a_copy_of_a_disk_is_good(void **state)
 {
 	struct daemon daemon;
 	struct stat status;
-	char path[160], command[512];
+	char path[160], command[1024];
 
 	(void)state;
 	start_with_templates_and(&daemon, "boot", pool_of_one);
