@@ -474,6 +474,23 @@ static void test_a_client_that_leaves_its_keyed_create(void **state)
 	daemon_stop(&daemon);
 }
 
+/* Waits until it is not ready any more, and not for longer. */
+static void await_leaving(const struct daemon *daemon, const char *id)
+{
+	const time_t end = time(NULL) + WAIT_MS / 1000;
+	bool ready = true;
+
+	while (ready && time(NULL) < end) {
+		struct answer answer;
+
+		call_sandbox(daemon, "GET", id, "", NULL, &answer);
+		assert_int_equal(answer.status, 200);
+		ready = !strcmp(member(&answer, "state"), "\"ready\"");
+		answer_finish(&answer);
+	}
+	assert_false(ready);
+}
+
 /* One who leaves a pause or a deletion changes nothing of it. */
 static void test_a_client_that_leaves_its_delete(void **state)
 {
@@ -488,7 +505,7 @@ static void test_a_client_that_leaves_its_delete(void **state)
 	fd = client_open(&daemon);
 	client_request(fd, "DELETE", path, "", NULL);
 	/* One that leaves before it is read has asked for nothing. */
-	sleep_ms(100);
+	await_leaving(&daemon, id);
 	close(fd);
 	await_state(&daemon, id, "gone");
 	daemon_stop(&daemon);
