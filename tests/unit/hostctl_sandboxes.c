@@ -146,7 +146,7 @@ static void test_operations(void **state)
 	char id[32], code[64], message[128];
 
 	(void)state;
-	daemon_start(&daemon, "boot boot:100", cold);
+	daemon_start(&daemon, "boot boot:1000", cold);
 	call(&daemon, "POST", "/v1/sandboxes?wait=false", "{}", &answer);
 	await_operation(&daemon, &answer, "create", "done", id, code);
 	assert_string_equal(code, "none");
@@ -205,7 +205,7 @@ static void test_waiting_for_an_operation(void **state)
 	int first, second, third;
 
 	(void)state;
-	daemon_start(&daemon, "boot boot:300", cold);
+	daemon_start(&daemon, "boot boot:1500", cold);
 	call(&daemon, "POST", "/v1/sandboxes?wait=false", "{}", &answer);
 	operation = json_object_get(answer.json, "operation");
 	snprintf(path, sizeof path, "/v1/operations/%s?wait=true",
@@ -414,7 +414,7 @@ static void test_a_client_that_leaves_its_create(void **state)
 	int fd;
 
 	(void)state;
-	daemon_start(&daemon, "boot boot:300", cold);
+	daemon_start(&daemon, "boot boot:1500", cold);
 	fd = client_open(&daemon);
 	client_request(fd, "POST", "/v1/sandboxes", "", "{}");
 	await_pool(&daemon, "queued", 1);
@@ -444,7 +444,7 @@ static void test_a_client_that_leaves_its_keyed_create(void **state)
 	int fd;
 
 	(void)state;
-	daemon_start(&daemon, "boot boot:300", patient);
+	daemon_start(&daemon, "boot boot:1500", patient);
 	fd = create_keyed(&daemon);
 	await_pool(&daemon, "queued", 1);
 	close(fd);

@@ -222,7 +222,7 @@ static void test_operations(void **state)
 	char id[32], same[32], code[64], message[256];
 
 	(void)state;
-	daemon_start(&daemon, "boot shutdown-late:300", pool_of_one);
+	daemon_start(&daemon, "boot shutdown-late:1500", pool_of_one);
 	create_sandbox(&daemon, "{}", id);
 	call_sandbox(&daemon, "POST", id, "/stop?wait=false", discard, &answer);
 	snprintf(message, sizeof message, "sandbox %s is stopping, and cannot be given commands", id);
