@@ -228,7 +228,7 @@ crash_look_at() { # NAME SANDBOX STATE
 		check "$1: $2 has memory again" crash_fill_memory "$2"
 	fi
 	if [ "$(wc -l <<<"$wanted")" -gt $CRASH_FILES_MAX ] && in_it "$2" 'rm /root/f*'; then crash_note cleared "$2"; fi
-	check "$1: $2 has a sound file system" test -z "$(in_it "$2" 'dmesg 2>/dev/null | grep -iE "ext4.*(error|corrupt)|oops"')"
+	is "$1: $2 has a sound file system" "$(in_it "$2" dmesg 2>&1 | complaints 'ext4.*(error|corrupt)|oops')" ""
 }
 # Whole, or, without a disk and with its VM lost, nothing: then it is told so.
 crash_look_at_child() { # NAME SANDBOX ID HOW

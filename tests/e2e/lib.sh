@@ -76,6 +76,15 @@ pool_number() {
 	"$hostctl" pool --json 2>/dev/null | grep -oE "\"$1\": ?[0-9]+" | grep -oE '[0-9]+$'
 }
 
+# Lines of a kernel's log (standard input: what dmesg prints) that match, as of grep -iE. No log is told too: where there is none
+# nothing could be found.
+complaints() { # PATTERN
+	local log
+	log=$(cat)
+	grep -qE '^(<[0-9]+>)?\[ *[0-9]+\.[0-9]+\] ' <<<"$log" || echo "no kernel's log: ${log:0:200}"
+	grep -iE "$1" <<<"$log"
+}
+
 # await SECONDS WHAT COMMAND…: for what has no event to wait for; fails with the name of WHAT.
 await() {
 	local end=$((SECONDS + $1)) what=$2

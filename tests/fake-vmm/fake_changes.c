@@ -172,8 +172,10 @@ void fake_tell_changes(struct fake *fake)
 		fake_fail("no proper CHANGES");
 	snprintf(after, sizeof after, "%.*s", (int)request.after_length,
 		(const char *)frame.payload + sizeof request);
-	if (!strcmp(after, "/nothing"))
+	if (!strcmp(after, "/nothing")) {
+		fake_mark("asked-changes");
 		pause();
+	}
 	if (!misbehave(fake, after))
 		tell(fake, request.limit, after);
 	frame_reader_finish(&reader);

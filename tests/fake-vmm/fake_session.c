@@ -366,6 +366,7 @@ static void serve_control(struct fake *fake, struct frame_reader *reader)
 		fake_fail("a SHUTDOWN without sense");
 	if (fake_told(fake, "shutdown-nothing"))
 		pause();
+	fake_mark("told-shutdown");
 	if (fake_told_number(fake, "shutdown-late:") > 0)
 		fake_pause_ms(fake_told_number(fake, "shutdown-late:"));
 	if (fake_told(fake, "shutdown-panic"))

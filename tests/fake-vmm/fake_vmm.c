@@ -46,6 +46,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -72,6 +73,11 @@ void fake_pause_ms(long milliseconds)
 		.tv_sec = milliseconds / 1000, .tv_nsec = milliseconds % 1000 * 1000000};
 
 	nanosleep(&time, NULL);
+}
+
+void fake_mark(const char *name)
+{
+	prctl(PR_SET_NAME, name);
 }
 
 _Noreturn void fake_fail(const char *what)

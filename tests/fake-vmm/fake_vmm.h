@@ -41,6 +41,8 @@ bool fake_told(const struct fake *fake, const char *word);
 /* The number after "word:", or -1. */
 long fake_told_number(const struct fake *fake, const char *word);
 void fake_pause_ms(long milliseconds);
+/* For tests, who find it by await_mark: this thread has come there, and stays a while. At most 15 bytes. */
+void fake_mark(const char *name);
 _Noreturn void fake_fail(const char *what);
 /* Says how it ends, and does. */
 _Noreturn void fake_end(struct fake *fake, enum vmm_end how, const char *reason);

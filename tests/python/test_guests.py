@@ -89,11 +89,11 @@ class Guests(unittest.TestCase):
             stream.signal(signal.SIGUSR1)
             result = stream.wait()
         self.assertEqual((result.stdout, result.code), (b"caught\n", 3))
-        with self.sandbox.stream(shell("setsid sleep 61 & echo ready; wait")) as stream:
+        with self.sandbox.stream(shell("setsid sleep 61 & until pidof sleep >/dev/null; do :; done; echo ready; wait")) as stream:
             next(iter(stream))
             stream.kill()
             self.assertEqual(stream.wait().kind, "killed")
-        self.assertEqual(self.sandbox.run(shell("pgrep -f 'sleep 6[1]' || echo none")).text, "none\n")
+        self.assertEqual(self.sandbox.run(shell("pidof sleep || echo none")).text, "none\n")
 
     def test_terminal(self) -> None:
         with self.sandbox.stream(["sh"], stdin=True, tty={"rows": 31, "cols": 97}) as stream:

@@ -374,6 +374,10 @@ static void test_stop_with_a_client_that_does_not_read(void **state)
 	(void)state;
 	start_with_templates_and(&daemon, "boot", pool_of_one);
 	assert_int_equal(open_build(&daemon, &stream, "{\"name\":\"x\",\"run\":[\"flood 8000000\"]}"), 101);
+	do
+		assert_true(next_frame(&stream));
+	while (stream.frame.type != AGENT_STDOUT);
+	/* Until the queues on the way are full. */
 	sleep_ms(300);
 	daemon_stop(&daemon);
 	close_stream(&stream);

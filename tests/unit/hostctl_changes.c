@@ -225,7 +225,7 @@ static void test_ends_meanwhile(void **state)
 	snprintf(path, sizeof path, "/v1/sandboxes/%s/changes?after=/nothing", id);
 	fd = client_open(&daemon);
 	client_request(fd, "GET", path, "", NULL);
-	sleep_ms(100);
+	await_mark(&daemon, "asked-changes", 1);
 	ask_sandbox(&daemon, id, "pause", "paused");
 	client_answer(fd, &answer);
 	close(fd);
@@ -234,7 +234,8 @@ static void test_ends_meanwhile(void **state)
 	ask_sandbox(&daemon, id, "resume", "ready");
 	fd = client_open(&daemon);
 	client_request(fd, "GET", path, "", NULL);
-	sleep_ms(100);
+	/* The first one's stands for good. */
+	await_mark(&daemon, "asked-changes", 2);
 	close(fd);
 	snprintf(path, sizeof path, "/v1/sandboxes/%s/changes?after=/die", id);
 	call(&daemon, "GET", path, NULL, &answer);

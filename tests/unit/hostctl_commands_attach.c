@@ -156,6 +156,30 @@ static void test_the_last_one_wins(void **state)
 	daemon_stop(&daemon);
 }
 
+/* Waits until it runs, has written, and for a while has written no more; how much that is. */
+static json_int_t await_standing(const struct daemon *daemon, const char *id, const char *command)
+{
+	enum { STANDS_MS = 300 };
+	json_int_t written = 0;
+	int stood = 0;
+
+	await_field(daemon, id, command, "state", "\"running\"");
+	for (int waited = 0; waited < WAIT_MS && stood < STANDS_MS; waited += POLL_MS) {
+		struct answer answer;
+		json_int_t now;
+
+		get_command(daemon, id, command, &answer);
+		assert_string_equal(member(&answer, "state"), "\"running\"");
+		now = json_integer_value(json_object_get(json_object_get(answer.json, "stdout"), "bytes"));
+		answer_finish(&answer);
+		stood = now > 0 && now == written ? stood + POLL_MS : 0;
+		written = now;
+		sleep_ms(POLL_MS);
+	}
+	assert_true(stood >= STANDS_MS);
+	return written;
+}
+
 /* It holds up its own command and nothing else, and what it reads at last is all of it. */
 static void test_a_slow_reader(void **state)
 {
@@ -166,19 +190,12 @@ static void test_a_slow_reader(void **state)
 	struct stream stream;
 	uint64_t got = 0;
 	char id[32], rest[SANDBOX_PATH_MAX];
-	json_int_t written;
 
 	(void)state;
 	start_sandbox(&daemon, "boot", pool_of_one, id);
 	create_command(&daemon, id, "{\"argv\":[\"flood\",\"8388608\"]}", &command);
 	assert_int_equal(attach(&daemon, id, &command, "", &stream), 101);
-	sleep_ms(300);
-	snprintf(rest, sizeof rest, "/commands/%s", command.id);
-	call_sandbox(&daemon, "GET", id, rest, NULL, &answer);
-	assert_string_equal(member(&answer, "state"), "\"running\"");
-	written = json_integer_value(json_object_get(json_object_get(answer.json, "stdout"), "bytes"));
-	assert_true(written < TOTAL / 4);
-	answer_finish(&answer);
+	assert_true(await_standing(&daemon, id, command.id) < TOTAL / 4);
 	call_sandbox(&daemon, "POST", id, "/run", "{\"argv\":[\"exit\",\"0\"]}", &answer);
 	assert_int_equal(answer.status, 200);
 	answer_finish(&answer);
@@ -222,7 +239,7 @@ static void test_a_reader_that_leaves_a_flood(void **state)
 	start_sandbox(&daemon, "boot", pool_of_one, id);
 	create_command(&daemon, id, "{\"argv\":[\"flood\",\"8388608\"]}", &command);
 	assert_int_equal(attach(&daemon, id, &command, "", &stream), 101);
-	sleep_ms(100);
+	await_standing(&daemon, id, command.id);
 	close_stream(&stream);
 	snprintf(rest, sizeof rest, "/commands/%s", command.id);
 	for (int waited = 0; !ended && waited < WAIT_MS; waited += POLL_MS) {

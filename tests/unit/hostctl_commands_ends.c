@@ -149,6 +149,25 @@ static void test_an_agent_that_says_nothing(void **state)
 	daemon_stop(&daemon);
 }
 
+/* Waits until the command of that number runs, of all that there were. */
+static void await_running(const struct daemon *daemon, const char *id, size_t number)
+{
+	bool runs = false;
+
+	for (int waited = 0; waited < WAIT_MS && !runs; waited += POLL_MS) {
+		struct answer answer;
+		const json_t *state;
+
+		call_sandbox(daemon, "GET", id, "/commands", NULL, &answer);
+		state = json_object_get(
+			json_array_get(json_object_get(answer.json, "commands"), number), "state");
+		runs = state && !strcmp(json_string_value(state), "running");
+		answer_finish(&answer);
+		sleep_ms(runs ? 0 : POLL_MS);
+	}
+	assert_true(runs);
+}
+
 /* Who leaves a run has it killed, unless it is to be kept; the sandbox stays. */
 static void test_clients_that_leave(void **state)
 {
@@ -162,11 +181,11 @@ static void test_clients_that_leave(void **state)
 	snprintf(path, sizeof path, "/v1/sandboxes/%s/run", id);
 	fd = client_open(&daemon);
 	client_request(fd, "POST", path, "", "{\"argv\":[\"started-sleep\"]}");
-	sleep_ms(100);
+	await_running(&daemon, id, 0);
 	close(fd);
 	fd = client_open(&daemon);
 	client_request(fd, "POST", path, "", "{\"argv\":[\"started-sleep\"],\"on_detach\":\"keep\"}");
-	sleep_ms(100);
+	await_running(&daemon, id, 1);
 	close(fd);
 	for (int waited = 0; waited < WAIT_MS; waited += POLL_MS) {
 		const json_t *list;

@@ -135,7 +135,7 @@ static void test_stops(void **state)
 	char id[32], wakes[32];
 
 	(void)state;
-	start_with_templates_and(&daemon, "boot boot:300", pool_of_one);
+	start_with_templates_and(&daemon, "boot boot:1000", pool_of_one);
 	create_sandbox(&daemon, "{}", id);
 	create_sandbox(&daemon, "{}", wakes);
 	suspend(&daemon, id);
@@ -143,7 +143,9 @@ static void test_stops(void **state)
 	call_sandbox(&daemon, "POST", wakes, "/wake?wait=false", NULL, &answer);
 	assert_int_equal(answer.status, 202);
 	answer_finish(&answer);
+	await_state(&daemon, wakes, "waking");
 	sleep_ms(100);
+	assert_string_equal(field(&daemon, wakes, "state"), "\"waking\"");
 	terminate(&daemon);
 	daemon_launch(&daemon, "", pool_of_one, true);
 	await_state(&daemon, id, "suspended");

@@ -146,7 +146,7 @@ static void test_operations(void **state)
 	char id[32], code[64], message[128];
 
 	(void)state;
-	daemon_start(&daemon, "boot boot:100", cold);
+	daemon_start(&daemon, "boot boot:1000", cold);
 	call(&daemon, "POST", "/v1/sandboxes?wait=false", "{}", &answer);
 	await_operation(&daemon, &answer, "create", "done", id, code);
 	assert_string_equal(code, "none");
@@ -205,7 +205,7 @@ static void test_waiting_for_an_operation(void **state)
 	int first, second, third;
 
 	(void)state;
-	daemon_start(&daemon, "boot boot:300", cold);
+	daemon_start(&daemon, "boot boot:1500", cold);
 	call(&daemon, "POST", "/v1/sandboxes?wait=false", "{}", &answer);
 	operation = json_object_get(answer.json, "operation");
 	snprintf(path, sizeof path, "/v1/operations/%s?wait=true",
@@ -414,7 +414,7 @@ static void test_a_client_that_leaves_its_create(void **state)
 	int fd;
 
 	(void)state;
-	daemon_start(&daemon, "boot boot:300", cold);
+	daemon_start(&daemon, "boot boot:1500", cold);
 	fd = client_open(&daemon);
 	client_request(fd, "POST", "/v1/sandboxes", "", "{}");
 	await_pool(&daemon, "queued", 1);
@@ -444,7 +444,7 @@ static void test_a_client_that_leaves_its_keyed_create(void **state)
 	int fd;
 
 	(void)state;
-	daemon_start(&daemon, "boot boot:300", patient);
+	daemon_start(&daemon, "boot boot:1500", patient);
 	fd = create_keyed(&daemon);
 	await_pool(&daemon, "queued", 1);
 	close(fd);
@@ -474,6 +474,23 @@ static void test_a_client_that_leaves_its_keyed_create(void **state)
 	daemon_stop(&daemon);
 }
 
+/* Waits until it is not ready any more, and not for longer. */
+static void await_leaving(const struct daemon *daemon, const char *id)
+{
+	const time_t end = time(NULL) + WAIT_MS / 1000;
+	bool ready = true;
+
+	while (ready && time(NULL) < end) {
+		struct answer answer;
+
+		call_sandbox(daemon, "GET", id, "", NULL, &answer);
+		assert_int_equal(answer.status, 200);
+		ready = !strcmp(member(&answer, "state"), "\"ready\"");
+		answer_finish(&answer);
+	}
+	assert_false(ready);
+}
+
 /* One who leaves a pause or a deletion changes nothing of it. */
 static void test_a_client_that_leaves_its_delete(void **state)
 {
@@ -488,7 +505,7 @@ static void test_a_client_that_leaves_its_delete(void **state)
 	fd = client_open(&daemon);
 	client_request(fd, "DELETE", path, "", NULL);
 	/* One that leaves before it is read has asked for nothing. */
-	sleep_ms(100);
+	await_leaving(&daemon, id);
 	close(fd);
 	await_state(&daemon, id, "gone");
 	daemon_stop(&daemon);

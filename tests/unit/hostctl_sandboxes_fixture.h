@@ -82,6 +82,57 @@ static inline void expect_reason(const struct daemon *daemon, const char *id, co
 	answer_finish(&answer);
 }
 
+/* Threads of that process that have marked themselves so (fake_mark). */
+static inline int count_marked(long pid, const char *name)
+{
+	char path[64];
+	DIR *listing;
+	struct dirent *entry;
+	int count = 0;
+
+	snprintf(path, sizeof path, "/proc/%ld/task", pid);
+	listing = opendir(path);
+	while (listing && (entry = readdir(listing))) {
+		char file[sizeof path + sizeof entry->d_name + 8], line[32] = "";
+		FILE *comm;
+
+		snprintf(file, sizeof file, "%s/%s/comm", path, entry->d_name);
+		comm = entry->d_name[0] == '.' ? NULL : fopen(file, "re");
+		if (!comm)
+			continue;
+		if (fgets(line, sizeof line, comm))
+			line[strcspn(line, "\n")] = '\0';
+		count += !strcmp(line, name);
+		fclose(comm);
+	}
+	if (listing)
+		closedir(listing);
+	return count;
+}
+
+/* Waits until so many threads of the daemon's VMs have come there: what was asked of the daemon has reached a
+ * guest. */
+static inline void await_mark(const struct daemon *daemon, const char *name, int wanted)
+{
+	int found = 0;
+
+	for (int waited = 0; waited < WAIT_MS && found != wanted; waited += POLL_MS) {
+		struct answer answer;
+		const json_t *vm;
+		size_t i;
+
+		call(daemon, "GET", "/v1/pool", NULL, &answer);
+		found = 0;
+		json_array_foreach(json_object_get(answer.json, "vms"), i, vm)
+		{
+			found += count_marked((long)json_integer_value(json_object_get(vm, "pid")), name);
+		}
+		answer_finish(&answer);
+		sleep_ms(found == wanted ? 0 : POLL_MS);
+	}
+	assert_int_equal(found, wanted);
+}
+
 /* What takes no body, and the state that comes of it. */
 static inline void ask_sandbox(
 	const struct daemon *daemon, const char *id, const char *verb, const char *wanted)

@@ -222,7 +222,7 @@ static void test_operations(void **state)
 	char id[32], same[32], code[64], message[256];
 
 	(void)state;
-	daemon_start(&daemon, "boot shutdown-late:300", pool_of_one);
+	daemon_start(&daemon, "boot shutdown-late:1500", pool_of_one);
 	create_sandbox(&daemon, "{}", id);
 	call_sandbox(&daemon, "POST", id, "/stop?wait=false", discard, &answer);
 	snprintf(message, sizeof message, "sandbox %s is stopping, and cannot be given commands", id);
@@ -352,15 +352,15 @@ static void test_the_next_daemon(void **state)
 	char id[32], during[32];
 
 	(void)state;
-	daemon_start(&daemon, "boot shutdown-late:300", pool_of_one);
+	daemon_start(&daemon, "boot shutdown-late:2000", pool_of_one);
 	create_sandbox(&daemon, "{\"name\":\"web\",\"ttl_ms\":600000}", id);
 	create_sandbox(&daemon, "{}", during);
 	stop_sandbox(&daemon, id);
 	call_sandbox(&daemon, "POST", during, "/stop?wait=false", discard, &answer);
 	assert_int_equal(answer.status, 202);
 	answer_finish(&answer);
-	/* Time for the journal, and not for the guest. */
-	sleep_ms(150);
+	/* The journal knows before the guest is told, who takes its time. */
+	await_mark(&daemon, "told-shutdown", 1);
 	kill(daemon.pid, SIGKILL);
 	assert_int_equal(daemon_wait(&daemon), 128 + SIGKILL);
 	daemon_launch(&daemon, "boot", pool_of_one, true);

@@ -309,7 +309,7 @@ static void test_what_is_sent_while_it_is_saved(void **state)
 	char id[32], message[320];
 
 	(void)state;
-	start_one(&daemon, "boot keep-slow:400", "{}", id);
+	start_one(&daemon, "boot keep-slow:1500", "{}", id);
 	begin_dialogue(&daemon, id, &command, &stream);
 	close_stream(&stream);
 	await_field(&daemon, id, command.id, "attached", "false");
@@ -335,7 +335,7 @@ static void test_what_is_sent_while_it_is_saved(void **state)
 	close_stream(&stream);
 	finish(&daemon);
 	/* The same when it is not suspended after all. */
-	start_one(&daemon, "boot keep-slow:400 keep-refused", "{}", id);
+	start_one(&daemon, "boot keep-slow:1500 keep-refused", "{}", id);
 	begin_dialogue(&daemon, id, &command, &stream);
 	close_stream(&stream);
 	await_field(&daemon, id, command.id, "attached", "false");
@@ -548,7 +548,7 @@ static void test_it_is_deleted(void **state)
 	char id[32], code[64];
 
 	(void)state;
-	start_one(&daemon, "boot keep-slow:200", "{}", id);
+	start_one(&daemon, "boot keep-slow:800", "{}", id);
 	/* On its way, */
 	call_sandbox(&daemon, "POST", id, "/suspend?wait=false", NULL, &answer);
 	delete_sandbox(&daemon, id);

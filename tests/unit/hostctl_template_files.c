@@ -120,7 +120,7 @@ static void test_an_image_that_becomes_a_pipe(void **state)
 	int first, second;
 
 	(void)state;
-	start_with_templates_and(&daemon, "boot save-slow:700", pool_of_one);
+	start_with_templates_and(&daemon, "boot save-slow:1500", pool_of_one);
 	path_in(&daemon, "image", path);
 	path_in(&daemon, "other", body);
 	assert_int_equal(link(path, body), 0);
