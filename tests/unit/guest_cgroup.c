@@ -113,8 +113,10 @@ static void deep_ones_go_too(void **state)
 	int sweeps = 0;
 
 	for (int i = 0; i < CGROUP_DEPTH_MAX; i++) {
+		size_t length = strlen(f->below);
+
 		make_below(f, "w", CGROUP_SWEEP_MAX / 2);
-		strcat(f->below, "/w0");
+		snprintf(f->below + length, sizeof(f->below) - length, "/w0");
 	}
 	release(f);
 	while (cgroup_set_sweep(&f->set))
