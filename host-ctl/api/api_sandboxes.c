@@ -2,8 +2,10 @@
 /*
  * The resources /v1/sandboxes and /v1/operations.
  *
- *   a transition   asked → operation → ?wait=false: 202 with it
+ *   a transition   operation → asked → ?wait=false: 202 with it
  *                                    → else, when it is over: the sandbox, the receipt, or the error
+ *
+ * Its operation is planned first, so that whatever is refused was not done.
  *
  * A client that leaves while its create is waited for never learns of the sandbox: it is deleted.
  *
@@ -142,15 +144,11 @@ static void wait_for(struct api *api, struct http_request *request, struct opera
 }
 
 /* Answers for a transition that was asked for. */
-static void follow(struct api *api, struct http_request *request, struct sandbox *sandbox,
-	enum operation_kind kind, bool wait)
+static void follow(struct api *api, struct http_request *request, struct operation *operation,
+	struct sandbox *sandbox, bool wait)
 {
-	struct error error;
-	struct operation *operation = sandboxes_follow(api->sandboxes, sandbox, kind, &error);
-
-	if (!operation)
-		refuse(request, &error);
-	else if (wait)
+	operation_follow(operation, sandbox);
+	if (wait)
 		wait_for(api, request, operation);
 	else
 		http_reply_json(request, 202, operation_to_json(operation));
@@ -174,14 +172,22 @@ static struct sandbox *create(struct api *api, const struct http_request *reques
 
 void api_sandboxes_post(struct api *api, struct http_request *request)
 {
-	struct sandbox *sandbox;
+	struct operation *operation = NULL;
+	struct sandbox *sandbox = NULL;
 	struct error error;
 	bool wait = true;
 
-	if (parse_wait(request, &wait, &error) || !(sandbox = create(api, request, &error)))
-		refuse(request, &error);
-	else
-		follow(api, request, sandbox, OPERATION_CREATE, wait);
+	if (!parse_wait(request, &wait, &error))
+		operation = sandboxes_plan_operation(api->sandboxes, NULL, OPERATION_CREATE, &error);
+	if (operation)
+		sandbox = create(api, request, &error);
+	if (sandbox) {
+		follow(api, request, operation, sandbox, wait);
+		return;
+	}
+	if (operation)
+		operation_cancel(operation);
+	refuse(request, &error);
 }
 
 /* The query of a list, as it is read. */
@@ -260,43 +266,63 @@ void api_sandbox_get(struct api *api, struct http_request *request)
 		refuse(request, &error);
 }
 
-static void ask(struct api *api, struct http_request *request, enum sandbox_verb verb,
-	enum operation_kind kind, const char *reason)
+/* What is asked of a sandbox. */
+struct transition {
+	enum sandbox_verb verb;
+	enum operation_kind kind;
+	const char *reason;
+	/* What goes before it, or NULL: 0, or -1 with *error set. */
+	int (*prepare)(struct sandbox *sandbox, const struct transition *transition, struct error *error);
+	bool discard; /* of a stop */
+};
+
+static void ask(struct api *api, struct http_request *request, const struct transition *transition)
 {
-	struct sandbox *sandbox;
+	struct operation *operation = NULL;
+	struct sandbox *sandbox = NULL;
 	struct error error;
 	bool wait = true;
 
-	if (parse_wait(request, &wait, &error) || !(sandbox = api_find_sandbox(api, request, &error)) ||
-		sandbox_ask(sandbox, verb, reason, &error))
+	if (!parse_wait(request, &wait, &error))
+		sandbox = api_find_sandbox(api, request, &error);
+	if (sandbox)
+		operation = sandboxes_plan_operation(api->sandboxes, sandbox, transition->kind, &error);
+	if (!operation) {
 		refuse(request, &error);
-	else
-		follow(api, request, sandbox, kind, wait);
+	} else if ((transition->prepare && transition->prepare(sandbox, transition, &error)) ||
+		   sandbox_ask(sandbox, transition->verb, transition->reason, &error)) {
+		operation_cancel(operation);
+		refuse(request, &error);
+	} else {
+		follow(api, request, operation, sandbox, wait);
+	}
 }
 
 void api_sandbox_delete(struct api *api, struct http_request *request)
 {
-	ask(api, request, SANDBOX_DELETE, OPERATION_DELETE, "it was deleted");
+	ask(api, request,
+		&(struct transition){
+			.verb = SANDBOX_DELETE, .kind = OPERATION_DELETE, .reason = "it was deleted"});
 }
 
 void api_sandbox_pause(struct api *api, struct http_request *request)
 {
-	ask(api, request, SANDBOX_PAUSE, OPERATION_PAUSE, NULL);
+	ask(api, request, &(struct transition){.verb = SANDBOX_PAUSE, .kind = OPERATION_PAUSE});
 }
 
 void api_sandbox_resume(struct api *api, struct http_request *request)
 {
-	ask(api, request, SANDBOX_RESUME, OPERATION_RESUME, NULL);
+	ask(api, request, &(struct transition){.verb = SANDBOX_RESUME, .kind = OPERATION_RESUME});
 }
 
 void api_sandbox_suspend(struct api *api, struct http_request *request)
 {
-	ask(api, request, SANDBOX_SUSPEND, OPERATION_SUSPEND, NULL);
+	ask(api, request, &(struct transition){.verb = SANDBOX_SUSPEND, .kind = OPERATION_SUSPEND});
 }
 
 void api_sandbox_wake(struct api *api, struct http_request *request)
 {
-	ask(api, request, SANDBOX_WAKE, OPERATION_WAKE, NULL);
+	ask(api, request, &(struct transition){.verb = SANDBOX_WAKE, .kind = OPERATION_WAKE});
 }
 
 /* Without a body nothing is discarded. 0, or -1 with *error set. */
@@ -318,8 +344,9 @@ static int parse_discard(const struct http_request *request, bool *discard, stru
 }
 
 /* Nothing is lost that nobody has spoken of. */
-static int prepare_stop(struct sandbox *sandbox, bool discard, struct error *error)
+static int prepare_stop(struct sandbox *sandbox, const struct transition *transition, struct error *error)
 {
+	const bool discard = transition->discard;
 	enum sandbox_state next;
 
 	if (sandbox_check(sandbox, SANDBOX_STOP, &next, error))
@@ -344,22 +371,24 @@ static int prepare_stop(struct sandbox *sandbox, bool discard, struct error *err
 
 void api_sandbox_stop(struct api *api, struct http_request *request)
 {
-	struct sandbox *sandbox;
+	struct transition stop = {.verb = SANDBOX_STOP,
+		.kind = OPERATION_STOP,
+		.reason = "it was stopped",
+		.prepare = prepare_stop};
 	struct error error;
-	bool discard, wait;
 
-	/* Before anything is discarded, all of the request is known to be sound. */
-	if (parse_wait(request, &wait, &error) || parse_discard(request, &discard, &error) ||
-		!(sandbox = api_find_sandbox(api, request, &error)) || prepare_stop(sandbox, discard, &error))
+	if (parse_discard(request, &stop.discard, &error)) {
 		refuse(request, &error);
-	else
-		ask(api, request, SANDBOX_STOP, OPERATION_STOP,
-			discard ? "it was stopped, and its files are gone" : "it was stopped");
+		return;
+	}
+	if (stop.discard)
+		stop.reason = "it was stopped, and its files are gone";
+	ask(api, request, &stop);
 }
 
 void api_sandbox_start(struct api *api, struct http_request *request)
 {
-	ask(api, request, SANDBOX_START, OPERATION_START, NULL);
+	ask(api, request, &(struct transition){.verb = SANDBOX_START, .kind = OPERATION_START});
 }
 
 /* --- one who only looks --- */

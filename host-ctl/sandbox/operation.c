@@ -122,12 +122,24 @@ static int make_room(struct sandboxes *sandboxes, struct error *error)
 	return 0;
 }
 
-struct operation *sandboxes_follow(
-	struct sandboxes *sandboxes, struct sandbox *sandbox, enum operation_kind kind, struct error *error)
+/* Whose sandbox is still on its way: asking for the same again changes nothing about it. */
+static struct operation *find_running(
+	const struct sandboxes *sandboxes, const struct sandbox *sandbox, enum operation_kind kind)
 {
-	struct operation *operation;
+	for (struct operation *one = sandboxes->operations; one; one = one->next)
+		if (one->sandbox == sandbox && one->kind == kind && IN(sandbox->state) & kinds[kind].passing)
+			return one;
+	return NULL;
+}
+
+struct operation *sandboxes_plan_operation(struct sandboxes *sandboxes, const struct sandbox *sandbox,
+	enum operation_kind kind, struct error *error)
+{
+	struct operation *operation = sandbox ? find_running(sandboxes, sandbox, kind) : NULL;
 	unsigned char random[8];
 
+	if (operation)
+		return operation;
 	if (make_room(sandboxes, error))
 		return NULL;
 	operation = calloc(1, sizeof *operation);
@@ -136,21 +148,38 @@ struct operation *sandboxes_follow(
 		error_set(error, ERROR_INTERNAL, "out of memory for the operation");
 		return NULL;
 	}
-	*operation = (struct operation){.all = sandboxes,
-		.kind = kind,
-		.sandbox = sandbox,
-		.watcher.changed = changed,
-		.next = sandboxes->operations};
+	operation->all = sandboxes;
+	operation->kind = kind;
+	operation->watcher.changed = changed;
 	snprintf(operation->id, sizeof operation->id, "op-%02x%02x%02x%02x%02x%02x%02x%02x", random[0],
 		random[1], random[2], random[3], random[4], random[5], random[6], random[7]);
+	sandboxes->operation_count++;
+	return operation;
+}
+
+void operation_follow(struct operation *operation, struct sandbox *sandbox)
+{
+	struct sandboxes *all = operation->all;
+
+	if (operation->state != OPERATION_PLANNED)
+		return;
+	operation->state = OPERATION_RUNNING;
+	operation->sandbox = sandbox;
 	memcpy(operation->sandbox_id, sandbox->id, sizeof operation->sandbox_id);
+	operation->next = all->operations;
 	if (operation->next)
 		operation->next->previous = operation;
-	sandboxes->operations = operation;
-	sandboxes->operation_count++;
+	all->operations = operation;
 	sandbox_watch(sandbox, &operation->watcher);
 	look(operation);
-	return operation;
+}
+
+void operation_cancel(struct operation *operation)
+{
+	if (operation->state != OPERATION_PLANNED)
+		return;
+	operation->all->operation_count--;
+	free(operation);
 }
 
 struct operation *sandboxes_find_operation(struct sandboxes *sandboxes, const char *id, struct error *error)

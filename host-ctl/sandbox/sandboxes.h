@@ -63,9 +63,11 @@ void sandboxes_read_gauges(const struct sandboxes *sandboxes, struct metrics_gau
 
 /* --- operations (operation.h) --- */
 
-/* Follows a transition that has begun, or is done already. NULL with *error set: exhausted or internal. */
-struct operation *sandboxes_follow(
-	struct sandboxes *sandboxes, struct sandbox *sandbox, enum operation_kind kind, struct error *error);
+/* One for what is about to be asked of that sandbox (NULL: of one that is to be made): the one of that kind
+ * that runs already, or a new one. operation_follow or operation_cancel is to come before the loop goes on.
+ * NULL with *error set: exhausted or internal. */
+struct operation *sandboxes_plan_operation(struct sandboxes *sandboxes, const struct sandbox *sandbox,
+	enum operation_kind kind, struct error *error);
 /* NULL with *error not_found. */
 struct operation *sandboxes_find_operation(struct sandboxes *sandboxes, const char *id, struct error *error);
 

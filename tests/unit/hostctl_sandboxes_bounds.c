@@ -71,19 +71,16 @@ static void test_sandboxes(void **state)
 	daemon_stop(&daemon);
 }
 
-/* One more start of a sandbox that waits for its VM; the status, and the operation's path. */
-static int follow_start(const struct daemon *daemon, const char *id, char path[64])
+/* One more transition that is not waited for; its operation's path. */
+static void follow(const struct daemon *daemon, const char *id, const char *rest, char path[64])
 {
 	struct answer answer;
-	int status;
 
-	call_sandbox(daemon, "POST", id, "/start?wait=false", "", &answer);
-	status = answer.status;
-	if (status == 202)
-		snprintf(path, 64, "/v1/operations/%s",
-			json_string_value(json_object_get(json_object_get(answer.json, "operation"), "id")));
+	call_sandbox(daemon, "POST", id, rest, "", &answer);
+	assert_int_equal(answer.status, 202);
+	snprintf(path, 64, "/v1/operations/%s",
+		json_string_value(json_object_get(json_object_get(answer.json, "operation"), "id")));
 	answer_finish(&answer);
-	return status;
 }
 
 static int status_at(const struct daemon *daemon, const char *path)
@@ -97,36 +94,88 @@ static int status_at(const struct daemon *daemon, const char *path)
 	return status;
 }
 
-/* Those that run are kept, of the others the oldest gives way. */
+static void create_stopped(const struct daemon *daemon, char id[32])
+{
+	struct answer answer;
+
+	create_sandbox(daemon, "{}", id);
+	call_sandbox(daemon, "POST", id, "/stop", "{\"discard_files\":true}", &answer);
+	assert_int_equal(answer.status, 200);
+	answer_finish(&answer);
+}
+
+/* As many as there may be: two sandboxes, which are stopped, wait for their VMs under two kinds each, and
+ * others to be there. */
+static void fill_operations(
+	const struct daemon *daemon, const char *id, const char *second, char start[64], char wake[64])
+{
+	char more[64], created[32];
+
+	follow(daemon, id, "/start?wait=false", start);
+	follow(daemon, id, "/wake?wait=false", wake);
+	follow(daemon, second, "/start?wait=false", more);
+	follow(daemon, second, "/wake?wait=false", more);
+	for (int i = 4; i < KNOWN; i++)
+		assert_int_equal(create_waiting(daemon, created), 202);
+}
+
+/* Those that run are kept, of the others the oldest gives way; without one that does nothing is done. */
 static void test_operations(void **state)
+{
+	static const char refusal[] = "1024 operations run: wait for some";
+	char *const one[] = {"--pool", "0", "--max-vms", "1", "--queue-max", "4096", NULL};
+	struct daemon daemon;
+	struct answer answer;
+	char id[32], second[32], other[32], start[64], wake[64], last[64];
+
+	(void)state;
+	daemon_start(&daemon, "boot", one);
+	create_stopped(&daemon, id);
+	create_stopped(&daemon, second);
+	create_sandbox(&daemon, "{}", other);
+	fill_operations(&daemon, id, second, start, wake);
+	assert_int_equal(metric(&daemon, "tinderbox_sandboxes{state=\"creating\"} "), KNOWN - 4);
+	call(&daemon, "POST", "/v1/sandboxes?wait=false", "{}", &answer);
+	expect_error_answer(&answer, 429, "exhausted", refusal);
+	assert_int_equal(metric(&daemon, "tinderbox_sandboxes{state=\"creating\"} "), KNOWN - 4);
+	expect_refusal_of(&daemon, "DELETE", other, "", NULL, 429, "exhausted", refusal);
+	expect_refusal_of(
+		&daemon, "POST", other, "/stop", "{\"discard_files\":true}", 429, "exhausted", refusal);
+	await_state(&daemon, other, "ready");
+	/* What runs already takes no other place. */
+	follow(&daemon, id, "/start?wait=false", last);
+	assert_string_equal(last, start);
+	call_sandbox(&daemon, "POST", other, "/run", "{\"argv\":[\"panic\"]}", &answer);
+	assert_string_equal(error_member(&answer, "code"), "guest_lost");
+	answer_finish(&answer);
+	await_state(&daemon, id, "ready");
+	assert_int_equal(status_at(&daemon, start), 200);
+	follow(&daemon, id, "/start?wait=false", last);
+	assert_string_not_equal(last, start);
+	assert_int_equal(status_at(&daemon, start), 404);
+	assert_int_equal(status_at(&daemon, wake), 200);
+	assert_int_equal(status_at(&daemon, last), 200);
+	daemon_stop(&daemon);
+}
+
+/* Not even of one that is refused for another reason, and so was planned. */
+static void test_refused_ones_take_no_place(void **state)
 {
 	char *const one[] = {"--pool", "0", "--max-vms", "1", NULL};
 	struct daemon daemon;
 	struct answer answer;
-	char id[32], other[32], first[64], second[64], last[64];
+	char id[32], path[64];
 
 	(void)state;
 	start_sandbox(&daemon, "boot", one, id);
-	call_sandbox(&daemon, "POST", id, "/stop", "{\"discard_files\":true}", &answer);
-	assert_int_equal(answer.status, 200);
-	answer_finish(&answer);
-	create_sandbox(&daemon, "{}", other);
-	assert_int_equal(follow_start(&daemon, id, first), 202);
-	assert_int_equal(follow_start(&daemon, id, second), 202);
-	for (int i = 2; i < KNOWN; i++)
-		assert_int_equal(follow_start(&daemon, id, last), 202);
-	call_sandbox(&daemon, "POST", id, "/start?wait=false", "", &answer);
-	expect_error_answer(&answer, 429, "exhausted", "1024 operations run: wait for some");
-	assert_int_equal(status_at(&daemon, first), 200);
-	/* Even so what was asked for is done: only nobody can follow it. */
-	call_sandbox(&daemon, "DELETE", other, "", NULL, &answer);
-	expect_error_answer(&answer, 429, "exhausted", "1024 operations run: wait for some");
-	await_state(&daemon, other, "gone");
-	await_state(&daemon, id, "ready");
-	assert_int_equal(follow_start(&daemon, id, last), 202);
-	assert_int_equal(status_at(&daemon, first), 404);
-	assert_int_equal(status_at(&daemon, second), 200);
-	assert_int_equal(status_at(&daemon, last), 200);
+	follow(&daemon, id, "/wake?wait=false", path);
+	for (int i = 0; i < KNOWN; i++) {
+		call_sandbox(&daemon, "POST", id, "/stop?wait=false", "", &answer);
+		assert_int_equal(answer.status, 409);
+		answer_finish(&answer);
+	}
+	assert_int_equal(status_at(&daemon, path), 200);
+	follow(&daemon, id, "/wake?wait=false", path);
 	daemon_stop(&daemon);
 }
 
@@ -159,6 +208,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_sandboxes),
 		cmocka_unit_test(test_operations),
+		cmocka_unit_test(test_refused_ones_take_no_place),
 		cmocka_unit_test(test_what_is_not_written_yet_is_nobodys),
 	};
 
