@@ -111,6 +111,7 @@ struct command {
 	bool intended;		  /* its row says that it is started */
 	bool has_row;		  /* or one is being written */
 	struct command_writing *writing; /* that somebody waits for; or NULL */
+	struct command_writing *ending;	 /* how it ended, while that is being written; or NULL */
 	/* Who waits for the row of its creation, called once; or NULL. With an error (else NULL) there is no
 	 * row, and the command is the callee's to destroy. */
 	void (*created)(struct command *command, const struct error *error);

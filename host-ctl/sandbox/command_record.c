@@ -15,39 +15,72 @@ _Static_assert((int)JOURNAL_COMMAND_ID >= (int)COMMAND_ID_MAX &&
 
 /* A change that is under way, with all that it needs. */
 struct command_writing {
-	struct journal_job job;
+	struct journal_lasting lasting;
 	struct journal_command row;
-	struct command *waits; /* NULL: nobody */
+	struct sandboxes *all;
+	struct command *waits; /* its `writing` is this; NULL: nobody */
+	struct command *ended; /* its `ending` is this: the row is to be as it ended; NULL: no more */
+	bool is_first;	       /* without it there is no row */
 };
+
+static struct command_writing *writing_of(struct journal_job *job)
+{
+	return (struct command_writing *)journal_lasting_of(job);
+}
 
 static int put(struct journal *journal, struct journal_job *job, struct error *error)
 {
-	return journal_command_put(journal, &((struct command_writing *)job)->row, error);
+	return journal_command_put(journal, &writing_of(job)->row, error);
 }
 
 static int take_out(struct journal *journal, struct journal_job *job, struct error *error)
 {
-	return journal_command_remove(journal, ((struct command_writing *)job)->row.id, error);
+	return journal_command_remove(journal, writing_of(job)->row.id, error);
 }
 
-static void free_writing(struct command_writing *writing)
+static void drop(struct command_writing *writing)
 {
+	if (writing->ended)
+		writing->ended->ending = NULL;
 	free(writing->row.payload.bytes);
 	free(writing->row.input.bytes);
 	free(writing);
 }
 
+static void drop_lasting(struct journal_lasting *lasting)
+{
+	drop((struct command_writing *)lasting);
+}
+
+/* How one ended, while it is known; and that one is not any more. A row that stays for want of a place among
+ * those is a command that the next daemon knows, as if nobody had removed it. */
+static bool must_be_written(const struct command_writing *writing)
+{
+	return writing->ended || (writing->lasting.job.work == take_out &&
+					 writing->all->again.count < COMMAND_RECORDS_UNDONE_MAX);
+}
+
 static void written(struct journal_job *job)
 {
-	struct command_writing *writing = (struct command_writing *)job;
+	struct command_writing *writing = writing_of(job);
+	struct sandboxes *all = writing->all;
 	struct command *command = writing->waits;
 	struct error error = job->error;
 
-	free_writing(writing);
-	if (!command)
-		return;
-	command->writing = NULL;
-	command_recorded(command, error.kind ? &error : NULL);
+	if (command) {
+		command->writing = NULL;
+		if (error.kind && writing->is_first)
+			command->has_row = false;
+	}
+	if (error.kind && must_be_written(writing)) {
+		journal_again_keep(&all->again, &writing->lasting);
+	} else {
+		drop(writing);
+		if (!error.kind)
+			journal_again_taken(&all->again);
+	}
+	if (command)
+		command_recorded(command, error.kind ? &error : NULL);
 }
 
 /* 0 or -ENOMEM. */
@@ -97,14 +130,16 @@ static void fill_result(struct journal_command *row, const struct run_result *re
 	row->total_us = result->total_us;
 }
 
-/* NULL without memory. */
-static struct command_writing *make(const struct command *command)
+/* remove: the row is to go, so nothing of the request is wanted. NULL without memory. */
+static struct command_writing *make(const struct command *command, bool remove)
 {
 	struct command_writing *writing = calloc(1, sizeof *writing);
 
 	if (!writing)
 		return NULL;
-	writing->job = (struct journal_job){.unsynced = true, .work = put, .done = written};
+	writing->lasting = (struct journal_lasting){
+		.job = {.unsynced = true, .work = put, .done = written}, .drop = drop_lasting};
+	writing->all = command->sandbox->all;
 	writing->row = (struct journal_command){.state = JOURNAL_COMMAND_STARTED,
 		.flags = flags_of(command),
 		.session = command->session_id,
@@ -122,9 +157,11 @@ static struct command_writing *make(const struct command *command)
 		writing->row.state = JOURNAL_COMMAND_ENDED;
 		fill_result(&writing->row, &command->result);
 	}
-	if (fill_request(&writing->row, command) == 0)
+	if (remove)
+		writing->lasting.job.work = take_out;
+	if (remove || fill_request(&writing->row, command) == 0)
 		return writing;
-	free_writing(writing);
+	drop(writing);
 	return NULL;
 }
 
@@ -138,13 +175,14 @@ int command_record(struct command *command, struct error *error)
 		*error = *config->journal_error;
 		return -1;
 	}
-	writing = make(command);
+	writing = make(command, false);
 	if (!writing)
 		return error_set(error, ERROR_INTERNAL, "out of memory for the command");
 	writing->waits = command;
+	writing->is_first = !command->has_row;
 	command->writing = writing;
 	command->has_row = true;
-	journal_queue_put(config->journal, &writing->job);
+	journal_queue_put(config->journal, &writing->lasting.job);
 	return 0;
 }
 
@@ -163,25 +201,41 @@ static bool is_recorded(const struct command *command)
 
 static void put_lazily(const struct command *command, struct command_writing *writing)
 {
-	writing->job.lazy = true;
-	journal_queue_put(command->sandbox->all->config.journal, &writing->job);
+	writing->lasting.job.lazy = true;
+	journal_queue_put(command->sandbox->all->config.journal, &writing->lasting.job);
 }
 
 void command_record_end(struct command *command)
 {
-	struct command_writing *writing = is_recorded(command) ? make(command) : NULL;
+	struct command_writing *writing = is_recorded(command) ? make(command, false) : NULL;
 
-	if (writing)
-		put_lazily(command, writing);
+	if (!writing)
+		return;
+	writing->ended = command;
+	command->ending = writing;
+	put_lazily(command, writing);
+}
+
+void command_record_leave(struct command *command)
+{
+	struct command_writing *writing = command->ending;
+
+	if (!writing)
+		return;
+	command->ending = NULL;
+	writing->ended = NULL;
+	if (journal_again_forget(&writing->all->again, &writing->lasting))
+		drop(writing);
 }
 
 void command_record_remove(struct command *command)
 {
-	struct command_writing *writing = is_recorded(command) ? make(command) : NULL;
+	struct command_writing *writing;
 
+	/* It is not to be written after this. */
+	command_record_leave(command);
+	writing = is_recorded(command) ? make(command, true) : NULL;
 	command->has_row = false;
-	if (!writing)
-		return;
-	writing->job.work = take_out;
-	put_lazily(command, writing);
+	if (writing)
+		put_lazily(command, writing);
 }

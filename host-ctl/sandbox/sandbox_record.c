@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "host-ctl/sandbox/sandbox_record.h"
 #include "host-ctl/journal/journal_sandboxes.h"
+#include "host-ctl/sandbox/command_record.h"
 #include "host-ctl/sandbox/sandboxes_private.h"
-#include "host-ctl/support/clock.h"
 #include "host-ctl/support/process.h"
 #include "host-ctl/vm/standby.h"
 
 #include <errno.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,11 +14,10 @@ _Static_assert((int)JOURNAL_SANDBOX_ID >= (int)SANDBOX_ID_MAX && (int)JOURNAL_VM
 		       (int)JOURNAL_REASON_MAX >= (int)VM_CAUSE_MAX,
 	"what is written is read again");
 
-/* A change that is under way, with all that it needs. Those of `undone` are at most the sandboxes that there
- * were: without room for them, no other is noted down. */
+/* A change that is under way, with all that it needs. Those that are undone are at most the sandboxes that
+ * there were: without room for them, no other is noted down. */
 struct sandbox_writing {
-	struct list_entry entry; /* of undone */
-	struct journal_job job;
+	struct journal_lasting lasting;
 	struct journal_sandbox row;
 	struct sandboxes *all;
 	struct sandbox *waits; /* its `writing` is this; NULL: nobody */
@@ -29,7 +27,7 @@ struct sandbox_writing {
 
 static struct sandbox_writing *writing_of(struct journal_job *job)
 {
-	return (struct sandbox_writing *)((char *)job - offsetof(struct sandbox_writing, job));
+	return (struct sandbox_writing *)journal_lasting_of(job);
 }
 
 static int put(struct journal *journal, struct journal_job *job, struct error *error)
@@ -51,69 +49,20 @@ static void drop(struct sandbox_writing *writing)
 {
 	if (writing->waits)
 		writing->waits->writing = NULL;
-	list_remove(&writing->entry);
 	free(writing->row.spec);
 	free(writing);
 }
 
-/* --- what the journal did not take, and must --- */
+static void drop_lasting(struct journal_lasting *lasting)
+{
+	drop((struct sandbox_writing *)lasting);
+}
 
 static bool must_be_written(const struct sandbox_writing *writing)
 {
-	return writing->must || writing->job.work == take_out ||
+	return writing->must || writing->lasting.job.work == take_out ||
 	       writing->row.state == JOURNAL_SANDBOX_DELETING;
 }
-
-static void keep_undone(struct sandbox_writing *writing)
-{
-	struct sandboxes *all = writing->all;
-
-	if (!all->undone.first)
-		loop_set_timer(all->again, all->again_ms * CLOCK_NS_PER_MS);
-	list_add(&all->undone, &writing->entry);
-}
-
-/* Each is written, or comes back to undone. */
-static void write_undone(struct sandboxes *all)
-{
-	struct list_entry *entry;
-
-	while ((entry = list_take(&all->undone))) {
-		struct sandbox_writing *writing = (struct sandbox_writing *)entry;
-
-		if (all->config.journal)
-			journal_queue_put(all->config.journal, &writing->job);
-		else
-			drop(writing);
-	}
-}
-
-static void again(void *context)
-{
-	struct sandboxes *all = context;
-
-	all->again_ms = all->again_ms < SANDBOX_RECORD_AGAIN_MAX_MS / 2 ? 2 * all->again_ms
-									: SANDBOX_RECORD_AGAIN_MAX_MS;
-	write_undone(all);
-}
-
-int sandbox_records_init(struct sandboxes *all)
-{
-	all->again_ms = SANDBOX_RECORD_AGAIN_MIN_MS;
-	all->again = loop_add_timer(all->config.loop, again, all);
-	return all->again ? 0 : -ENOMEM;
-}
-
-void sandbox_records_finish(struct sandboxes *all)
-{
-	struct list_entry *entry;
-
-	while ((entry = list_take(&all->undone)))
-		drop((struct sandbox_writing *)entry);
-	loop_remove(all->again);
-}
-
-/* --- rows --- */
 
 static void written(struct journal_job *job)
 {
@@ -123,14 +72,11 @@ static void written(struct journal_job *job)
 	struct error error = job->error;
 
 	if (error.kind && must_be_written(writing)) {
-		keep_undone(writing);
+		journal_again_keep(&all->again, &writing->lasting);
 	} else {
 		drop(writing);
-		if (!error.kind) {
-			/* The disk takes something again. */
-			all->again_ms = SANDBOX_RECORD_AGAIN_MIN_MS;
-			write_undone(all);
-		}
+		if (!error.kind)
+			journal_again_taken(&all->again);
 	}
 	if (sandbox)
 		sandbox_recorded(sandbox, error.kind ? &error : NULL);
@@ -165,7 +111,8 @@ static struct sandbox_writing *make(const struct sandbox *sandbox, enum journal_
 
 	if (!writing)
 		return NULL;
-	writing->job = (struct journal_job){.work = put, .done = written};
+	writing->lasting =
+		(struct journal_lasting){.job = {.work = put, .done = written}, .drop = drop_lasting};
 	writing->all = sandbox->all;
 	writing->row = (struct journal_sandbox){.state = state,
 		.uid = sandbox->uid,
@@ -203,7 +150,7 @@ int sandbox_record(struct sandbox *sandbox, struct error *error)
 	sandbox->recorded = true;
 	sandbox->writing = writing;
 	writing->waits = sandbox;
-	journal_queue_put(journal, &writing->job);
+	journal_queue_put(journal, &writing->lasting.job);
 	return 0;
 }
 
@@ -219,7 +166,7 @@ void sandbox_record_forget(struct sandbox *sandbox)
 	writing->must = false;
 	sandbox->writing = NULL;
 	/* One that is not the journal's now is nobody's. */
-	if (writing->entry.link)
+	if (journal_again_forget(&sandbox->all->again, &writing->lasting))
 		drop(writing);
 }
 
@@ -237,12 +184,12 @@ static void write_row(struct sandbox *sandbox, enum journal_sandbox_state state,
 	if (!writing)
 		return;
 	if (remove)
-		writing->job.work = take_out;
+		writing->lasting.job.work = take_out;
 	if (waits) {
 		writing->waits = sandbox;
 		sandbox->writing = writing;
 	}
-	journal_queue_put(journal, &writing->job);
+	journal_queue_put(journal, &writing->lasting.job);
 }
 
 void sandbox_record_state(struct sandbox *sandbox)
@@ -276,6 +223,8 @@ int sandbox_record_suspended(struct sandbox *sandbox, struct error *error)
 
 void sandbox_record_remove(struct sandbox *sandbox)
 {
+	for (struct command *command = sandbox->commands; command; command = command->next)
+		command_record_leave(command);
 	write_row(sandbox, JOURNAL_SANDBOX_DELETING, true, false);
 	sandbox->recorded = false;
 }

@@ -3,16 +3,13 @@
  * A sandbox's row in the journal: on the disk before its client is told of it, and as its state is; its files
  * are there before the row that it lives. Without a journal there are no sandboxes.
  *
- * What the journal could not take of a deletion, or of a wake that failed, as on a full disk, is written when
- * anything else is, and SANDBOX_RECORD_AGAIN_MIN_MS later, then twice as long each time. A daemon that is
- * killed before that leaves it to the next one.
+ * What the journal could not take of a deletion, or of a wake that failed, as on a full disk, is written at
+ * last (journal_again.h). A daemon that is killed before that leaves it to the next one.
  */
 #ifndef HOST_CTL_SANDBOX_RECORD_H
 #define HOST_CTL_SANDBOX_RECORD_H
 
 #include "host-ctl/sandbox/sandbox.h"
-
-enum { SANDBOX_RECORD_AGAIN_MIN_MS = 1000, SANDBOX_RECORD_AGAIN_MAX_MS = 60 * 1000 };
 
 /* Of the specification in a row, besides what was asked for. One of an older daemon has none. */
 #define SANDBOX_RECORD_CREATED "created_ns"
@@ -37,10 +34,5 @@ void sandbox_record_state(struct sandbox *sandbox);
 int sandbox_record_suspended(struct sandbox *sandbox, struct error *error);
 /* It is forgotten, and so is its row. */
 void sandbox_record_remove(struct sandbox *sandbox);
-
-/* 0 or -ENOMEM, also without an fd. */
-int sandbox_records_init(struct sandboxes *all);
-/* The end of the daemon: what could not be written stays so. Takes one that was not begun. */
-void sandbox_records_finish(struct sandboxes *all);
 
 #endif

@@ -16,7 +16,8 @@ struct sandboxes *sandboxes_create(const struct sandboxes_config *config)
 	if (!sandboxes)
 		return NULL;
 	sandboxes->config = *config;
-	if (sandbox_clocks_init(sandboxes) == 0 && sandbox_records_init(sandboxes) == 0)
+	if (sandbox_clocks_init(sandboxes) == 0 &&
+		journal_again_init(&sandboxes->again, config->loop, config->journal) == 0)
 		return sandboxes;
 	sandboxes_destroy(sandboxes);
 	return NULL;
@@ -31,7 +32,7 @@ void sandboxes_destroy(struct sandboxes *sandboxes)
 	sandbox_forks_finish(sandboxes);
 	while (sandboxes->first)
 		sandboxes_forget(sandboxes->first);
-	sandbox_records_finish(sandboxes);
+	journal_again_finish(&sandboxes->again);
 	sandbox_clocks_finish(sandboxes);
 	free(sandboxes);
 }
@@ -59,6 +60,7 @@ void sandboxes_end_work(struct sandboxes *all)
 void sandboxes_leave_journal(struct sandboxes *sandboxes)
 {
 	sandboxes->config.journal = NULL;
+	journal_again_leave(&sandboxes->again);
 }
 
 void sandboxes_add(struct sandbox *sandbox)

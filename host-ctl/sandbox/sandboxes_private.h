@@ -3,6 +3,7 @@
 #ifndef HOST_CTL_SANDBOXES_PRIVATE_H
 #define HOST_CTL_SANDBOXES_PRIVATE_H
 
+#include "host-ctl/journal/journal_again.h"
 #include "host-ctl/sandbox/sandboxes.h"
 
 struct sandboxes {
@@ -17,9 +18,7 @@ struct sandboxes {
 	unsigned int workers;	    /* that have files of sandboxes */
 	struct loop_source *timer;  /* of the clocks of all (sandbox_clocks.c)... */
 	uint64_t due_ns;	    /* ...and for when it is armed, CLOCK_MONOTONIC; 0: it is not */
-	struct list undone;	   /* rows of deletions that the journal did not take (sandbox_record.c)... */
-	struct loop_source *again; /* ...and when they are written again, */
-	uint64_t again_ms;	   /* so much after the last time */
+	struct journal_again again; /* rows of sandboxes and commands that the journal did not take */
 };
 
 /* Whether there may be one more, of that name: 0, or -1 with *error set: conflict, exhausted. */

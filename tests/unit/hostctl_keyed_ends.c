@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Requests with an Idempotency-Key: what holds of them when the daemon ended, or its disk is full. */
+#include "tests/unit/hostctl_full_disk_fixture.h"
 #include "tests/unit/hostctl_keyed_fixture.h"
 
-#include <sched.h>
 #include <sqlite3.h>
-#include <sys/mount.h>
 
 enum { KILLS = 20 };
 
@@ -171,39 +170,6 @@ static void test_kills_under_load(void **state)
 
 /* --- a disk of its own --- */
 
-static void mount_state(struct daemon *daemon, const char *options)
-{
-	if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0) {
-		print_message("needs root\n");
-		skip();
-	}
-	daemon_folder(daemon);
-	assert_int_equal(mkdir(daemon->state, 0755), 0);
-	assert_int_equal(mount("state", daemon->state, "tmpfs", 0, options), 0);
-}
-
-static void unmount_state(struct daemon *daemon)
-{
-	daemon_stop(daemon);
-	assert_int_equal(umount2(daemon->state, MNT_DETACH), 0);
-	assert_int_equal(rmdir(daemon->state), 0);
-}
-
-static void fill(const struct daemon *daemon, bool full)
-{
-	static const char block[4096];
-	char path[128];
-	int fd;
-
-	snprintf(path, sizeof path, "%s/ballast", daemon->state);
-	unlink(path);
-	fd = full ? open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600) : -1;
-	while (fd >= 0 && write(fd, block, sizeof block) > 0)
-		;
-	if (fd >= 0)
-		close(fd);
-}
-
 static void expect_no_room(const struct daemon *daemon, const char *key, const char *more)
 {
 	char wanted[256];
@@ -242,13 +208,13 @@ static void test_full_disk(void **state)
 	(void)state;
 	mount_state(&daemon, "size=600k");
 	daemon_launch(&daemon, "boot", pool_of_one, true);
-	fill(&daemon, true);
+	fill_disk(&daemon);
 	expect_well(&daemon);
 	expect_no_room(&daemon, "a", "");
 	expect_no_room_in_health(&daemon, "");
 	assert_int_equal(exited(&daemon), 0);
 	expect_echo(&daemon);
-	fill(&daemon, false);
+	clear_disk(&daemon);
 	run_keyed(&daemon, "a", echo_body, &got);
 	assert_int_equal(got.answer.status, 200);
 	assert_false(got.replayed);
@@ -261,6 +227,7 @@ static void test_full_disk(void **state)
 	assert_true(strlen(got.answer.body) > 1000000);
 	finish(&got);
 	expect_error(&daemon, "b", body, 502, "incomplete", NOT_KNOWN("b"));
+	daemon_stop(&daemon);
 	unmount_state(&daemon);
 }
 
@@ -286,13 +253,14 @@ static void test_no_room_at_the_start(void **state)
 
 	(void)state;
 	mount_state(&daemon, "size=64k");
-	fill(&daemon, true);
+	fill_disk(&daemon);
 	daemon_launch(&daemon, "boot", pool_of_one, true);
 	expect_no_room(&daemon, "a", ", and start the daemon anew");
 	expect_no_sandbox(&daemon);
 	expect_no_room_in_health(&daemon, ", and start the daemon anew");
 	expect_echo(&daemon);
-	fill(&daemon, false);
+	clear_disk(&daemon);
+	daemon_stop(&daemon);
 	unmount_state(&daemon);
 }
 

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Commands across the end of the daemon: attached to again, or told as they ended. */
+#include "tests/unit/hostctl_full_disk_fixture.h"
 #include "tests/unit/hostctl_recovery_fixture.h"
+
+#include "host-ctl/journal/journal_commands.h"
 
 /* Of one that ended with an error. */
 static void expect_command_error(const struct daemon *daemon, const char *id, const struct command *command,
@@ -258,6 +261,121 @@ static void test_vm_that_ended_with_the_daemon(void **state)
 	daemon_stop(&daemon);
 }
 
+/* As the journal of a daemon that was killed has it; -1: there is no row. */
+static int state_of(const struct daemon *daemon, const struct command *command)
+{
+	char query[128];
+	sqlite3_stmt *statement;
+	int value;
+	sqlite3 *db = open_journal(daemon);
+
+	snprintf(query, sizeof query, "SELECT state FROM commands WHERE id='%s'", command->id);
+	assert_int_equal(sqlite3_prepare_v2(db, query, -1, &statement, NULL), SQLITE_OK);
+	value = sqlite3_step(statement) == SQLITE_ROW ? sqlite3_column_int(statement, 0) : -1;
+	sqlite3_finalize(statement);
+	assert_int_equal(sqlite3_close(db), SQLITE_OK);
+	return value;
+}
+
+static void remove_command(const struct daemon *daemon, const char *id, const struct command *command)
+{
+	char rest[64];
+	struct answer answer;
+
+	snprintf(rest, sizeof rest, "/commands/%s", command->id);
+	call_sandbox(daemon, "DELETE", id, rest, NULL, &answer);
+	assert_int_equal(answer.status, 200);
+	answer_finish(&answer);
+}
+
+/* One that is started, and has its row. */
+static void start_cat(
+	const struct daemon *daemon, const char *id, struct command *command, struct stream *stream)
+{
+	start_attached(daemon, id, "{\"argv\":[\"cat\"],\"stdin_stream\":true}", command, stream);
+}
+
+static void end_cat(struct stream *stream)
+{
+	send_frame(stream, AGENT_STDIN_EOF, NULL, 0);
+	while (next_frame(stream))
+		;
+	close_stream(stream);
+}
+
+/* Nor of what waited until then: it was tried before, or with this. */
+static void expect_no_row(const struct daemon *daemon, const char *id)
+{
+	struct answer answer;
+
+	call_sandbox(daemon, "POST", id, "/commands", "{\"argv\":[\"exit\",\"0\"]}", &answer);
+	assert_int_equal(answer.status, 429);
+	answer_finish(&answer);
+}
+
+/* A disk that is full for a moment: what was told of a command then is known to the next daemon. */
+static void test_ends_on_a_full_disk(void **state)
+{
+	struct command command, removed, created;
+	struct stream stream;
+	struct daemon daemon;
+	char id[32];
+
+	(void)state;
+	mount_state(&daemon, "size=600k");
+	daemon_launch(&daemon, "boot", pool_of_two, true);
+	create_sandbox(&daemon, "{}", id);
+	start_cat(&daemon, id, &removed, &stream);
+	end_cat(&stream);
+	create_command(&daemon, id, "{\"argv\":[\"exit\",\"0\"]}", &created);
+	start_cat(&daemon, id, &command, &stream);
+	flush_rows(&daemon, id);
+	fill_disk(&daemon);
+	end_cat(&stream);
+	remove_command(&daemon, id, &removed);
+	remove_command(&daemon, id, &created);
+	expect_no_row(&daemon, id);
+	clear_disk(&daemon);
+	/* The first is taken, the second goes with what is asked for again. */
+	flush_rows(&daemon, id);
+	flush_rows(&daemon, id);
+	kill_daemon(&daemon);
+	assert_int_equal(state_of(&daemon, &command), JOURNAL_COMMAND_ENDED);
+	assert_int_equal(state_of(&daemon, &removed), -1);
+	assert_int_equal(state_of(&daemon, &created), -1);
+	daemon_launch(&daemon, "boot", pool_of_two, true);
+	expect_field(&daemon, id, command.id, "result", "{\"kind\":\"exited\",\"code\":0}");
+	daemon_stop(&daemon);
+	unmount_state(&daemon);
+}
+
+/* And one that was removed before that was written has no row, whatever comes after it. */
+static void test_removal_of_what_ended_on_a_full_disk(void **state)
+{
+	struct command command;
+	struct stream stream;
+	struct daemon daemon;
+	char id[32];
+
+	(void)state;
+	mount_state(&daemon, "size=600k");
+	daemon_launch(&daemon, "boot", pool_of_two, true);
+	create_sandbox(&daemon, "{}", id);
+	start_cat(&daemon, id, &command, &stream);
+	fill_disk(&daemon);
+	end_cat(&stream);
+	expect_no_row(&daemon, id);
+	clear_disk(&daemon);
+	remove_command(&daemon, id, &command);
+	for (int i = 0; i < 3; i++)
+		flush_rows(&daemon, id);
+	kill_daemon(&daemon);
+	assert_int_equal(state_of(&daemon, &command), -1);
+	daemon_launch(&daemon, "boot", pool_of_two, true);
+	daemon_stop(&daemon);
+	unmount_state(&daemon);
+}
+
 /* Its client was there until the daemon ended, and so has left. */
 static void test_on_detach_kill(void **state)
 {
@@ -364,6 +482,8 @@ int main(void)
 		cmocka_unit_test(test_stdin_of_the_request),
 		cmocka_unit_test(test_guests_that_do_not_know_it),
 		cmocka_unit_test(test_vm_that_ended_with_the_daemon),
+		cmocka_unit_test(test_ends_on_a_full_disk),
+		cmocka_unit_test(test_removal_of_what_ended_on_a_full_disk),
 		cmocka_unit_test(test_on_detach_kill),
 		cmocka_unit_test(test_paused_sandbox),
 		cmocka_unit_test(test_deadline_goes_on),

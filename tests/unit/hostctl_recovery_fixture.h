@@ -75,14 +75,22 @@ static inline void start_left(
 	close_stream(&stream);
 }
 
-/* A statement on the journal of a daemon that has ended. */
-static inline void change_journal(const struct daemon *daemon, const char *statement)
+/* That of a daemon that has ended. */
+static inline sqlite3 *open_journal(const struct daemon *daemon)
 {
 	char path[128];
 	sqlite3 *db;
 
 	snprintf(path, sizeof path, "%s/journal.db", daemon->state);
 	assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+	return db;
+}
+
+/* A statement on it. */
+static inline void change_journal(const struct daemon *daemon, const char *statement)
+{
+	sqlite3 *db = open_journal(daemon);
+
 	assert_int_equal(sqlite3_exec(db, statement, NULL, NULL, NULL), SQLITE_OK);
 	assert_int_equal(sqlite3_close(db), SQLITE_OK);
 }

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sandboxes when there are too many of them, or no room to note them down. */
+#include "tests/unit/hostctl_full_disk_fixture.h"
 #include "tests/unit/hostctl_sandboxes_fixture.h"
 
-#include <sched.h>
-#include <sys/mount.h>
 #include <sys/resource.h>
 
 enum { CLIENTS = 1000, VMS = 16, QUEUE = 8 };
@@ -174,46 +173,6 @@ static void test_what_is_kept_costs_no_fd(void **state)
 
 /* --- a full disk --- */
 
-/* In a mount namespace of this process's own. */
-static void mount_state(struct daemon *daemon)
-{
-	if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0) {
-		print_message("needs root\n");
-		skip();
-	}
-	daemon_folder(daemon);
-	assert_int_equal(mkdir(daemon->state, 0755), 0);
-	assert_int_equal(mount("state", daemon->state, "tmpfs", 0, "size=600k"), 0);
-}
-
-static void fill(const struct daemon *daemon)
-{
-	static const char block[4096];
-	char path[128];
-	int fd;
-
-	snprintf(path, sizeof path, "%s/ballast", daemon->state);
-	fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
-	assert_true(fd >= 0);
-	while (write(fd, block, sizeof block) > 0)
-		;
-	close(fd);
-}
-
-static void make_room(const struct daemon *daemon)
-{
-	char path[128];
-
-	snprintf(path, sizeof path, "%s/ballast", daemon->state);
-	assert_int_equal(unlink(path), 0);
-}
-
-static void unmount_state(const struct daemon *daemon)
-{
-	assert_int_equal(umount2(daemon->state, MNT_DETACH), 0);
-	assert_int_equal(rmdir(daemon->state), 0);
-}
-
 static void restart(struct daemon *daemon)
 {
 	kill(daemon->pid, SIGKILL);
@@ -228,11 +187,11 @@ static void test_no_room_to_note_it_down(void **state)
 	struct answer answer;
 
 	(void)state;
-	mount_state(&daemon);
+	mount_state(&daemon, "size=600k");
 	daemon_launch(&daemon, "boot", pool_of_one, true);
 	create_sandbox(&daemon, "{}", id);
 	await_pool(&daemon, "warm", 1);
-	fill(&daemon);
+	fill_disk(&daemon);
 	snprintf(wanted, sizeof wanted, "no room for the journal %s/journal.db: free some on its disk",
 		daemon.state);
 	for (int i = 0; i < 3; i++) {
@@ -249,7 +208,7 @@ static void test_no_room_to_note_it_down(void **state)
 	call_sandbox(&daemon, "POST", id, "/pause", NULL, &answer);
 	assert_int_equal(answer.status, 200);
 	answer_finish(&answer);
-	make_room(&daemon);
+	clear_disk(&daemon);
 	create_sandbox(&daemon, "{\"name\":\"again\"}", next);
 	await_pool(&daemon, "warm", 1);
 	create_sandbox(&daemon, "{}", last);
@@ -294,7 +253,7 @@ static void test_no_room_to_note_a_deletion(void **state)
 	struct answer answer;
 
 	(void)state;
-	mount_state(&daemon);
+	mount_state(&daemon, "size=600k");
 	daemon_launch(&daemon, "boot", pool_of_one, true);
 	create_sandbox(&daemon, "{\"name\":\"mine\"}", asked);
 	create_sandbox(&daemon, "{}", left);
@@ -304,7 +263,7 @@ static void test_no_room_to_note_a_deletion(void **state)
 	assert_int_equal(answer.status, 200);
 	answer_finish(&answer);
 	await_pool(&daemon, "warm", 1);
-	fill(&daemon);
+	fill_disk(&daemon);
 	expect_unnoted(&daemon, asked, "it was deleted");
 	expect_unnoted(&daemon, asked, "it was deleted");
 	expect_unnoted(&daemon, stopped, "it was deleted");
@@ -326,7 +285,7 @@ static void test_no_room_to_note_a_deletion(void **state)
 	expect_unnoted(&daemon, asked, "the daemon and its VM ended");
 	expect_unnoted(&daemon, left, "the daemon and its VM ended");
 	/* With room, who asks again gets what there is to get; the other one is not even to be asked for. */
-	make_room(&daemon);
+	clear_disk(&daemon);
 	delete_sandbox(&daemon, asked);
 	await_state(&daemon, asked, "gone");
 	await_state(&daemon, left, "gone");
@@ -349,15 +308,15 @@ static void test_a_deletion_is_noted_later(void **state)
 	char id[32], brief[32];
 
 	(void)state;
-	mount_state(&daemon);
+	mount_state(&daemon, "size=600k");
 	daemon_launch(&daemon, "boot", pool_of_one, true);
 	create_sandbox(&daemon, "{}", id);
 	create_sandbox(&daemon, "{\"ttl_ms\":3000}", brief);
 	await_pool(&daemon, "warm", 1);
-	fill(&daemon);
+	fill_disk(&daemon);
 	expect_unnoted(&daemon, id, "it was deleted");
 	await_state(&daemon, brief, "failed");
-	make_room(&daemon);
+	clear_disk(&daemon);
 	await_state(&daemon, id, "gone");
 	await_state(&daemon, brief, "gone");
 	expect_reason(&daemon, id, "it was deleted");
@@ -375,19 +334,19 @@ static void test_no_room_to_note_a_start(void **state)
 	char id[32], wanted[256];
 
 	(void)state;
-	mount_state(&daemon);
+	mount_state(&daemon, "size=600k");
 	daemon_launch(&daemon, "boot", pool_of_one, true);
 	create_sandbox(&daemon, "{}", id);
 	call_sandbox(&daemon, "POST", id, "/stop", "{\"discard_files\":true}", &answer);
 	assert_int_equal(answer.status, 200);
 	answer_finish(&answer);
 	await_pool(&daemon, "warm", 1);
-	fill(&daemon);
+	fill_disk(&daemon);
 	snprintf(wanted, sizeof wanted, "no room for the journal %s/journal.db: free some on its disk",
 		daemon.state);
 	expect_refusal_of(&daemon, "POST", id, "/start", NULL, 429, "exhausted", wanted);
 	await_state(&daemon, id, "stopped");
-	make_room(&daemon);
+	clear_disk(&daemon);
 	expect_reason(&daemon, id, "it was stopped, and its files are gone");
 	call_sandbox(&daemon, "POST", id, "/start", NULL, &answer);
 	assert_int_equal(answer.status, 200);
