@@ -60,6 +60,9 @@ static const char *const texts[JOURNAL_STATEMENTS] = {
 	[JOURNAL_BEGIN] = "BEGIN IMMEDIATE",
 	[JOURNAL_COMMIT] = "COMMIT",
 	[JOURNAL_ROLLBACK] = "ROLLBACK",
+	[JOURNAL_PART_BEGIN] = "SAVEPOINT part",
+	[JOURNAL_PART_UNDO] = "ROLLBACK TO part",
+	[JOURNAL_PART_END] = "RELEASE part",
 	[JOURNAL_COUNT_KEYS] = "SELECT count(*) FROM keys",
 	[JOURNAL_COUNT_ANSWERS] = "SELECT coalesce(sum(length(body)), 0) FROM answers",
 	[JOURNAL_FIND_KEY] =
@@ -95,6 +98,13 @@ static bool is_damage(int code)
 	return (code & 0xff) == SQLITE_CORRUPT || (code & 0xff) == SQLITE_NOTADB;
 }
 
+/* What it says cannot be done by one statement, and says nothing about the next. */
+static bool is_of_statement(int code)
+{
+	return (code & 0xff) == SQLITE_CONSTRAINT || (code & 0xff) == SQLITE_TOOBIG ||
+	       (code & 0xff) == SQLITE_MISMATCH;
+}
+
 static int fail_no_room(const struct journal *journal, struct error *error)
 {
 	error_set(error, ERROR_EXHAUSTED, "no room for the journal %.256s: free some on its disk",
@@ -125,10 +135,11 @@ static int fail_system(const struct journal *journal, int status, const char *wh
 }
 
 /* Of SQLite. */
-static int fail_database(const struct journal *journal, struct error *error)
+static int fail_database(struct journal *journal, struct error *error)
 {
 	int code = sqlite3_extended_errcode(journal->db), system = sqlite3_system_errno(journal->db);
 
+	journal->failed = journal->failed || !is_of_statement(code);
 	if (is_damage(code)) {
 		error_set(error, ERROR_INTERNAL,
 			"the journal %.256s is damaged (%s): start the daemon anew, which moves it aside",
@@ -235,6 +246,7 @@ int journal_begin(struct journal *journal, struct error *error)
 {
 	int status = do_statement(journal, JOURNAL_BEGIN, error);
 
+	journal->failed = false;
 	if (status || journal->counted)
 		return status;
 	status = read_count(journal, JOURNAL_COUNT_KEYS, &journal->keys, error);
@@ -263,6 +275,31 @@ void journal_rollback(struct journal *journal)
 	/* SQLite may have done it already, for want of room or memory. */
 	if (!sqlite3_get_autocommit(journal->db) && do_statement(journal, JOURNAL_ROLLBACK, &error))
 		log_error("%s", error.message);
+}
+
+int journal_part_begin(struct journal *journal, struct error *error)
+{
+	journal->part_keys = journal->keys;
+	journal->part_answer_bytes = journal->answer_bytes;
+	return do_statement(journal, JOURNAL_PART_BEGIN, error);
+}
+
+int journal_part_end(struct journal *journal, struct error *error)
+{
+	return do_statement(journal, JOURNAL_PART_END, error);
+}
+
+int journal_part_undo(struct journal *journal, struct error *error)
+{
+	int status;
+
+	/* Of a full disk and the like SQLite may have ended the transaction by itself. */
+	if (journal->failed || sqlite3_get_autocommit(journal->db))
+		return -EIO;
+	journal->keys = journal->part_keys;
+	journal->answer_bytes = journal->part_answer_bytes;
+	status = do_statement(journal, JOURNAL_PART_UNDO, error);
+	return status ? status : do_statement(journal, JOURNAL_PART_END, error);
 }
 
 void journal_read_time(const struct journal *journal, struct journal_time *time)

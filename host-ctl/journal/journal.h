@@ -7,6 +7,8 @@
  *   journal_begin ──▶ rows are read and written (journal_keys.h) ──▶ journal_commit
  *                                         └── any failure ────────▶ journal_rollback: as if never begun
  *
+ * Of several who share one, each has a part: its failure, unless it is the journal's, is its own.
+ *
  * One daemon has it: a lock on the folder, and SQLite's own, for as long as it is open. A damaged file is
  * moved aside, to journal.db.damaged-TIME, with a line in the log: what it had promised is not known any
  * more. Before a new one is made, in place of a damaged one or of none, the files of sandboxes, which only
@@ -76,5 +78,14 @@ void journal_read_time(const struct journal *journal, struct journal_time *time)
 int journal_begin(struct journal *journal, struct error *error);
 int journal_commit(struct journal *journal, struct error *error);
 void journal_rollback(struct journal *journal);
+
+/*
+ * What comes between the two is a part of the transaction; there are no parts of parts. journal_part_undo
+ * ends it as well, as if it had not begun, and the transaction goes on. Each 0, or -errno with *error set (of
+ * the latter as it is, when the journal itself has failed in this part): then only journal_rollback may come.
+ */
+int journal_part_begin(struct journal *journal, struct error *error);
+int journal_part_end(struct journal *journal, struct error *error);
+int journal_part_undo(struct journal *journal, struct error *error);
 
 #endif

@@ -15,6 +15,9 @@ enum journal_statement {
 	JOURNAL_BEGIN,
 	JOURNAL_COMMIT,
 	JOURNAL_ROLLBACK,
+	JOURNAL_PART_BEGIN,
+	JOURNAL_PART_UNDO,
+	JOURNAL_PART_END,
 	JOURNAL_COUNT_KEYS,
 	JOURNAL_COUNT_ANSWERS,
 	JOURNAL_FIND_KEY,
@@ -50,6 +53,9 @@ struct journal {
 	/* As the tables have it; read anew (counted false) after a rollback. */
 	bool counted;
 	uint64_t keys, answer_bytes;
+	/* As they were when the part of the transaction began. */
+	uint64_t part_keys, part_answer_bytes;
+	bool failed; /* SQLite, in this transaction, in a way that is not one statement's alone */
 };
 
 /* Ready for its first step, nothing bound. NULL with *error set. */

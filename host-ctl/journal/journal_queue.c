@@ -18,7 +18,8 @@ struct journal_queue {
 	bool busy;
 	struct loop_source *timer; /* of lazy jobs that wait; NULL: they do not */
 	bool timed;
-	struct error last_error; /* of the last commit; kind ERROR_NONE: it was made */
+	struct error batch_error; /* why nothing of the batch was done; kind ERROR_NONE: it was */
+	struct error last_error;  /* of the last commit; kind ERROR_NONE: it was made */
 };
 
 static void fail_batch(struct journal_queue *queue, const struct error *error)
@@ -35,27 +36,47 @@ static bool is_synced(const struct journal_queue *queue)
 	return false;
 }
 
+/* What it fails of itself is its own, in job->error. 0, or of the journal -errno with *error set. */
+static int do_job(struct journal *journal, struct journal_job *job, struct error *error)
+{
+	int status = journal_part_begin(journal, error);
+
+	if (status)
+		return status;
+	if (job->work(journal, job, &job->error) == 0) {
+		job->error.kind = ERROR_NONE;
+		return journal_part_end(journal, error);
+	}
+	*error = job->error;
+	return journal_part_undo(journal, error);
+}
+
+static int do_batch(struct journal_queue *queue, struct error *error)
+{
+	int status = journal_set_synced(queue->journal, is_synced(queue), error);
+
+	if (!status)
+		status = journal_begin(queue->journal, error);
+	if (status)
+		return status;
+	for (struct journal_job *job = queue->batch; job && !status; job = job->next)
+		status = do_job(queue->journal, job, error);
+	if (!status)
+		return journal_commit(queue->journal, error);
+	journal_rollback(queue->journal);
+	return status;
+}
+
 /* On the worker. */
 static void commit_batch(void *context)
 {
 	struct journal_queue *queue = context;
-	struct error error;
-	int status = journal_set_synced(queue->journal, is_synced(queue), &error);
 
-	if (!status)
-		status = journal_begin(queue->journal, &error);
-	if (status) {
-		fail_batch(queue, &error);
-		return;
-	}
-	for (struct journal_job *job = queue->batch; job && !status; job = job->next)
-		status = job->work(queue->journal, job, &error);
-	if (status)
-		journal_rollback(queue->journal);
+	queue->batch_error.kind = ERROR_NONE;
+	if (do_batch(queue, &queue->batch_error))
+		fail_batch(queue, &queue->batch_error);
 	else
-		status = journal_commit(queue->journal, &error);
-	if (status)
-		fail_batch(queue, &error);
+		queue->batch_error.kind = ERROR_NONE;
 }
 
 static void start_batch(struct journal_queue *queue);
@@ -96,7 +117,7 @@ static void batch_is_done(void *context)
 	struct journal_job *job = queue->batch, *next;
 
 	queue->batch = NULL;
-	queue->last_error = job->error;
+	queue->last_error = queue->batch_error;
 	for (; job; job = next) {
 		next = job->next;
 		job->next = NULL;

@@ -3,7 +3,8 @@
  * The journal as the daemon's loop uses it: a commit waits for the disk, so it is a worker's.
  *
  * Jobs that come while a commit is under way are the next one's, in the order in which they came, at most
- * JOURNAL_BATCH: many clients share one sync of the disk. What fails, fails for every job of the same commit.
+ * JOURNAL_BATCH: many clients share one sync of the disk. A job that fails leaves the others of its commit as
+ * they are; when the journal itself does, as on a full disk, all of them fail.
  */
 #ifndef HOST_CTL_JOURNAL_QUEUE_H
 #define HOST_CTL_JOURNAL_QUEUE_H
@@ -41,7 +42,7 @@ void journal_queue_destroy(struct journal_queue *queue);
 /* Where no thread can be had, the work and its end are before this returns. */
 void journal_queue_put(struct journal_queue *queue, struct journal_job *job);
 
-/* Why the last commit failed, until another is made; NULL: it did not. */
+/* Why the last commit failed, until another is made; NULL: it did not, whatever single jobs did. */
 const struct error *journal_queue_error(const struct journal_queue *queue);
 
 #endif

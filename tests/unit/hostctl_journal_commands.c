@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rows of commands in the journal, and jobs that do not wait for the disk, or for anybody. */
+/* Rows of commands in the journal. */
 #include "tests/unit/hostctl_journal_fixture.h"
 
 #include "host-ctl/journal/journal_commands.h"
-#include "host-ctl/journal/journal_private.h"
-#include "host-ctl/journal/journal_queue.h"
 #include "host-ctl/journal/journal_sandboxes.h"
-#include "host-ctl/support/clock.h"
 
 static void put(struct journal *journal, const struct journal_command *row)
 {
@@ -170,119 +167,12 @@ static void test_rows_change_and_go(void **state)
 	journal_close(journal);
 }
 
-/* --- the queue --- */
-
-enum { SYNC_NORMAL = 1, SYNC_FULL = 2 };
-
-struct noted {
-	struct journal_job job;
-	int synchronous;     /* while it worked */
-	unsigned int commit; /* of which it was part */
-	bool done;
-};
-
-static unsigned int commits;
-static sqlite3 *hooked;
-
-static int count_commit(void *context)
-{
-	(void)context;
-	commits++;
-	return 0;
-}
-
-static int note(struct journal *journal, struct journal_job *job, struct error *error)
-{
-	struct noted *noted = (struct noted *)job;
-	sqlite3_stmt *statement;
-
-	(void)error;
-	if (hooked != journal->db)
-		sqlite3_commit_hook(hooked = journal->db, count_commit, NULL);
-	assert_int_equal(sqlite3_prepare_v2(journal->db, "PRAGMA synchronous", -1, &statement, NULL), 0);
-	assert_int_equal(sqlite3_step(statement), SQLITE_ROW);
-	noted->synchronous = sqlite3_column_int(statement, 0);
-	sqlite3_finalize(statement);
-	noted->commit = commits;
-	return journal_commands_remove_of(journal, "sb-1", error);
-}
-
-static void is_done(struct journal_job *job)
-{
-	assert_int_equal(job->error.kind, ERROR_NONE);
-	((struct noted *)job)->done = true;
-}
-
-static struct noted job_of(bool unsynced, bool lazy)
-{
-	return (struct noted){.job = {.work = note, .done = is_done, .unsynced = unsynced, .lazy = lazy}};
-}
-
-static void await(struct loop *loop, const struct noted *noted)
-{
-	while (!noted->done)
-		assert_true(loop_turn(loop, 10000) >= 0);
-}
-
-static void test_sync_when_asked_for(void **state)
-{
-	struct loop *loop = loop_create();
-	struct journal_queue *queue = journal_queue_create(loop, open_it());
-	struct noted first = job_of(true, false), second = job_of(true, false), third = job_of(false, false);
-	struct noted fourth = job_of(true, false);
-
-	(void)state;
-	hooked = NULL;
-	/* Alone; then two of one commit, of which one wants it. */
-	journal_queue_put(queue, &first.job);
-	journal_queue_put(queue, &second.job);
-	journal_queue_put(queue, &third.job);
-	await(loop, &third);
-	journal_queue_put(queue, &fourth.job);
-	await(loop, &fourth);
-	assert_int_equal(first.synchronous, SYNC_NORMAL);
-	assert_int_equal(second.synchronous, SYNC_FULL);
-	assert_int_equal(third.synchronous, SYNC_FULL);
-	assert_int_equal(second.commit, third.commit);
-	assert_int_equal(fourth.synchronous, SYNC_NORMAL);
-	journal_queue_destroy(queue);
-	loop_destroy(loop);
-}
-
-static void test_lazy_jobs(void **state)
-{
-	struct loop *loop = loop_create();
-	struct journal_queue *queue = journal_queue_create(loop, open_it());
-	struct noted lazy = job_of(true, true), urgent = job_of(true, false);
-	struct noted alone = job_of(true, true), last = job_of(true, true);
-	uint64_t began;
-
-	(void)state;
-	hooked = NULL;
-	journal_queue_put(queue, &lazy.job);
-	journal_queue_put(queue, &urgent.job);
-	await(loop, &urgent);
-	assert_true(lazy.done);
-	assert_int_equal(lazy.commit, urgent.commit);
-	began = clock_now();
-	journal_queue_put(queue, &alone.job);
-	await(loop, &alone);
-	assert_true(clock_now() - began >= JOURNAL_LAZY_MS * CLOCK_NS_PER_MS);
-	/* What still waits at the end is done. */
-	journal_queue_put(queue, &last.job);
-	journal_queue_destroy(queue);
-	assert_true(last.done);
-	loop_destroy(loop);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		WITH_FOLDER(test_rows_come_back),
 		WITH_FOLDER(test_many_rows),
 		WITH_FOLDER(test_rows_change_and_go),
-		WITH_FOLDER(test_sync_when_asked_for),
-		WITH_FOLDER(test_lazy_jobs),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
