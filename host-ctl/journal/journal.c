@@ -25,7 +25,7 @@
 
 #define FILE_NAME "journal.db"
 #define APPLICATION_ID 1413630513 /* "TBJ1" */
-#define SCHEMA_VERSION 3
+#define SCHEMA_VERSION 4
 #define SYNCED "PRAGMA synchronous=FULL"
 #define UNSYNCED "PRAGMA synchronous=NORMAL"
 #define TEXT_OF(number) TEXT_OF_VALUE(number)
@@ -54,6 +54,7 @@ static const char *const schema[JOURNAL_SCHEMA] = {
 	" message TEXT NOT NULL, cause TEXT NOT NULL, vm TEXT NOT NULL, exit BLOB NOT NULL,"
 	" queued_us INTEGER NOT NULL, first_byte_us INTEGER NOT NULL, total_us INTEGER NOT NULL) STRICT;"
 	"CREATE INDEX commands_of ON commands (sandbox);",
+	"CREATE INDEX keys_of ON keys (uid, ended);",
 };
 
 static const char *const texts[JOURNAL_STATEMENTS] = {
@@ -63,17 +64,18 @@ static const char *const texts[JOURNAL_STATEMENTS] = {
 	[JOURNAL_PART_BEGIN] = "SAVEPOINT part",
 	[JOURNAL_PART_UNDO] = "ROLLBACK TO part",
 	[JOURNAL_PART_END] = "RELEASE part",
-	[JOURNAL_COUNT_KEYS] = "SELECT count(*) FROM keys",
+	[JOURNAL_COUNT_KEYS] = "SELECT uid, count(*) FROM keys GROUP BY uid",
 	[JOURNAL_COUNT_ANSWERS] = "SELECT coalesce(sum(length(body)), 0) FROM answers",
 	[JOURNAL_FIND_KEY] =
 		"SELECT sequence, boot, boot_s, wall_s, uid, target, digest, ended FROM keys WHERE key = ?",
 	[JOURNAL_OLDEST_KEYS] = "SELECT sequence, boot, boot_s, wall_s FROM keys ORDER BY sequence LIMIT ?",
-	[JOURNAL_OLDEST_ENDED] = "SELECT sequence FROM keys WHERE ended ORDER BY sequence LIMIT 1",
+	[JOURNAL_OLDEST_ENDED] =
+		"SELECT sequence FROM keys WHERE uid = ? AND ended = 1 ORDER BY sequence LIMIT 1",
 	[JOURNAL_OLDEST_ANSWER] = "SELECT sequence FROM answers ORDER BY sequence LIMIT 1",
 	[JOURNAL_ADD_KEY] = ("INSERT INTO keys (key, uid, target, digest, boot, boot_s, wall_s)"
 			     " VALUES (?, ?, ?, ?, ?, ?, ?)"),
 	[JOURNAL_END_KEY] = "UPDATE keys SET ended = 1 WHERE key = ? AND NOT ended RETURNING sequence",
-	[JOURNAL_REMOVE_KEY] = "DELETE FROM keys WHERE sequence = ?",
+	[JOURNAL_REMOVE_KEY] = "DELETE FROM keys WHERE sequence = ? RETURNING uid",
 	[JOURNAL_GET_ANSWER] = "SELECT status, type, body FROM answers WHERE sequence = ?",
 	[JOURNAL_ADD_ANSWER] = "INSERT INTO answers (sequence, status, type, body) VALUES (?, ?, ?, ?)",
 	[JOURNAL_ANSWER_SIZE] = "SELECT length(body) FROM answers WHERE sequence = ?",
@@ -242,6 +244,17 @@ int journal_set_synced(struct journal *journal, bool synced, struct error *error
 	return status;
 }
 
+/* 0, or -errno with *error set: then nothing is known of them. */
+static int count(struct journal *journal, struct error *error)
+{
+	int status = journal_keys_count(journal, error);
+
+	if (!status)
+		status = read_count(journal, JOURNAL_COUNT_ANSWERS, &journal->answer_bytes, error);
+	journal->counted = !status;
+	return status;
+}
+
 int journal_begin(struct journal *journal, struct error *error)
 {
 	int status = do_statement(journal, JOURNAL_BEGIN, error);
@@ -249,10 +262,7 @@ int journal_begin(struct journal *journal, struct error *error)
 	journal->failed = false;
 	if (status || journal->counted)
 		return status;
-	status = read_count(journal, JOURNAL_COUNT_KEYS, &journal->keys, error);
-	if (!status)
-		status = read_count(journal, JOURNAL_COUNT_ANSWERS, &journal->answer_bytes, error);
-	journal->counted = !status;
+	status = count(journal, error);
 	if (status)
 		journal_rollback(journal);
 	return status;
@@ -279,8 +289,7 @@ void journal_rollback(struct journal *journal)
 
 int journal_part_begin(struct journal *journal, struct error *error)
 {
-	journal->part_keys = journal->keys;
-	journal->part_answer_bytes = journal->answer_bytes;
+	journal->part_changes = sqlite3_total_changes(journal->db);
 	return do_statement(journal, JOURNAL_PART_BEGIN, error);
 }
 
@@ -296,10 +305,12 @@ int journal_part_undo(struct journal *journal, struct error *error)
 	/* Of a full disk and the like SQLite may have ended the transaction by itself. */
 	if (journal->failed || sqlite3_get_autocommit(journal->db))
 		return -EIO;
-	journal->keys = journal->part_keys;
-	journal->answer_bytes = journal->part_answer_bytes;
 	status = do_statement(journal, JOURNAL_PART_UNDO, error);
-	return status ? status : do_statement(journal, JOURNAL_PART_END, error);
+	if (!status)
+		status = do_statement(journal, JOURNAL_PART_END, error);
+	if (status || sqlite3_total_changes(journal->db) == journal->part_changes)
+		return status;
+	return count(journal, error);
 }
 
 void journal_read_time(const struct journal *journal, struct journal_time *time)
@@ -575,5 +586,6 @@ void journal_close(struct journal *journal)
 	if (journal->db)
 		close_database(journal);
 	fd_close(&journal->folder);
+	free(journal->shares);
 	free(journal);
 }

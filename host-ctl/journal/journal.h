@@ -25,7 +25,7 @@
 #include <stdint.h>
 
 enum {
-	JOURNAL_SCHEMA = 3,			 /* the version that this program writes */
+	JOURNAL_SCHEMA = 4,			 /* the version that this program writes */
 	JOURNAL_KEYS_MAX = 65536,		 /* rows of idempotency keys */
 	JOURNAL_ANSWERS_MAX = 256 * 1024 * 1024, /* bytes of their answers */
 	JOURNAL_KEEP_S = 24 * 60 * 60,		 /* of a key */

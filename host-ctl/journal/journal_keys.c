@@ -8,7 +8,8 @@
 #include <string.h>
 
 enum {
-	SWEEP = 8, /* old rows removed with each new one */
+	SWEEP = 8,  /* old rows removed with each new one */
+	SHARES = 8, /* users that there is room for at first */
 	/* columns of the rows that are looked at */
 	SEQUENCE = 0,
 	BOOT,
@@ -19,6 +20,85 @@ enum {
 	DIGEST,
 	ENDED,
 };
+
+/* --- whose they are --- */
+
+static struct journal_share *find_share(const struct journal *journal, int64_t uid)
+{
+	for (size_t i = 0; i < journal->share_count; i++)
+		if (journal->shares[i].uid == uid)
+			return &journal->shares[i];
+	return NULL;
+}
+
+/* So many more. 0, or -ENOMEM with *error set. */
+static int note_share(struct journal *journal, int64_t uid, uint64_t keys, struct error *error)
+{
+	struct journal_share *share = find_share(journal, uid);
+
+	if (!share && journal->share_count == journal->share_room) {
+		size_t room = journal->share_room ? 2 * journal->share_room : SHARES;
+		struct journal_share *shares = realloc(journal->shares, room * sizeof *shares);
+
+		if (!shares) {
+			error_set(error, ERROR_INTERNAL, "out of memory for the journal");
+			return -ENOMEM;
+		}
+		journal->shares = shares;
+		journal->share_room = room;
+	}
+	if (!share) {
+		share = &journal->shares[journal->share_count++];
+		*share = (struct journal_share){.uid = uid};
+	}
+	share->keys += keys;
+	journal->keys += keys;
+	return 0;
+}
+
+/* One less. */
+static void forget_share(struct journal *journal, int64_t uid)
+{
+	struct journal_share *share = find_share(journal, uid);
+
+	journal->keys--;
+	if (share && --share->keys == 0)
+		*share = journal->shares[--journal->share_count];
+}
+
+/* There are keys. Of several the one of that uid, whose share is to be larger by one. */
+static const struct journal_share *find_largest(const struct journal *journal, int64_t uid)
+{
+	const struct journal_share *largest = &journal->shares[0];
+
+	for (size_t i = 1; i < journal->share_count; i++) {
+		const struct journal_share *share = &journal->shares[i];
+
+		if (share->keys + (share->uid == uid) > largest->keys + (largest->uid == uid))
+			largest = share;
+	}
+	return largest;
+}
+
+int journal_keys_count(struct journal *journal, struct error *error)
+{
+	sqlite3_stmt *row = journal_statement(journal, JOURNAL_COUNT_KEYS, error);
+	int status = row ? journal_step(journal, row, error) : -EIO;
+
+	journal->keys = 0;
+	journal->share_count = 0;
+	while (status == 1) {
+		status = note_share(
+			journal, sqlite3_column_int64(row, 0), (uint64_t)sqlite3_column_int64(row, 1), error);
+		if (!status)
+			status = journal_step(journal, row, error);
+	}
+	if (row)
+		sqlite3_reset(row);
+	return status;
+}
+
+/* --- rows --- */
 
 static bool is_over(sqlite3_stmt *row, const struct journal_time *now)
 {
@@ -70,9 +150,11 @@ static int remove_key(struct journal *journal, int64_t sequence, struct error *e
 
 	if (!status)
 		status = step_with(journal, &statement, JOURNAL_REMOVE_KEY, sequence, error);
-	if (!status)
-		journal->keys--;
-	return status;
+	if (status <= 0)
+		return status;
+	forget_share(journal, sqlite3_column_int64(statement, 0));
+	sqlite3_reset(statement);
+	return 0;
 }
 
 /* Some of those whose time is over, if they are the oldest. */
@@ -91,19 +173,22 @@ static int sweep(struct journal *journal, const struct journal_time *now, struct
 	return status;
 }
 
-static int make_room(struct journal *journal, struct error *error)
+/* The key that is the oldest answered one of whoever has the most, with the new one counted as uid's: so it
+ * is nobody's who has no more than an equal share. */
+static int make_room(struct journal *journal, uid_t uid, struct error *error)
 {
 	sqlite3_stmt *row;
 	int status = 0;
 
 	while (!status && journal->keys >= journal->bounds.keys) {
+		const struct journal_share *largest = find_largest(journal, uid);
 		int64_t oldest;
 
-		status = step_with(journal, &row, JOURNAL_OLDEST_ENDED, 0, error);
+		status = step_with(journal, &row, JOURNAL_OLDEST_ENDED, largest->uid, error);
 		if (status == 0) {
 			error_set(error, ERROR_EXHAUSTED,
 				"%llu requests with an Idempotency-Key are under way",
-				(unsigned long long)journal->keys);
+				(unsigned long long)largest->keys);
 			return -ENOSPC;
 		}
 		if (status < 0)
@@ -131,9 +216,7 @@ static int add_key(struct journal *journal, const struct journal_key *key, const
 	sqlite3_bind_int64(statement, 6, now->boot_s);
 	sqlite3_bind_int64(statement, 7, now->wall_s);
 	status = journal_do(journal, statement, error);
-	if (!status)
-		journal->keys++;
-	return status;
+	return status ? status : note_share(journal, key->uid, 1, error);
 }
 
 /* 1: *state and *answer are set; 0: there is no answer; -errno. */
@@ -199,7 +282,7 @@ int journal_key_begin(struct journal *journal, const struct journal_key *key, co
 	*state = JOURNAL_KEY_NEW;
 	status = sweep(journal, now, error);
 	if (!status)
-		status = make_room(journal, error);
+		status = make_room(journal, key->uid, error);
 	return status ? status : add_key(journal, key, now, error);
 }
 

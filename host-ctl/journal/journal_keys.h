@@ -6,8 +6,10 @@
  *                     └─forget─▶ none          24 h after begin: none
  *
  * The age of a row of this boot is told by the clock that nobody sets; of an earlier boot by the other, and
- * then a clock that was set back makes it last longer, not shorter. Bounded by journal_bounds: beyond `keys`
- * the oldest that are not BEGUN go first, beyond `answer_bytes` the oldest answers.
+ * then a clock that was set back makes it last longer, not shorter. Bounded by journal_bounds: beyond
+ * `answer_bytes` the oldest answers go first; beyond `keys` the oldest that is not BEGUN of the uid that has
+ * the most, so that no uid loses one while it has no more than `keys` divided by how many uids have any. When
+ * all of that one's are BEGUN, a new key is -ENOSPC.
  *
  * Each is called within a transaction, and returns 0 or -errno with *error set, as of journal_begin.
  */

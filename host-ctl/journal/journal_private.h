@@ -42,6 +42,12 @@ enum journal_statement {
 	JOURNAL_STATEMENTS
 };
 
+/* So many keys are that user's. */
+struct journal_share {
+	int64_t uid;
+	uint64_t keys;
+};
+
 struct journal {
 	sqlite3 *db;
 	sqlite3_stmt *statements[JOURNAL_STATEMENTS];
@@ -53,10 +59,14 @@ struct journal {
 	/* As the tables have it; read anew (counted false) after a rollback. */
 	bool counted;
 	uint64_t keys, answer_bytes;
-	/* As they were when the part of the transaction began. */
-	uint64_t part_keys, part_answer_bytes;
-	bool failed; /* SQLite, in this transaction, in a way that is not one statement's alone */
+	struct journal_share *shares; /* of the keys, of each user that has any */
+	size_t share_count, share_room;
+	int part_changes; /* of rows, before the part of the transaction that is under way */
+	bool failed;	  /* SQLite, in this transaction, in a way that is not one statement's alone */
 };
+
+/* Reads journal->keys and the shares. 0 or -errno with *error set. For journal.c. */
+int journal_keys_count(struct journal *journal, struct error *error);
 
 /* Ready for its first step, nothing bound. NULL with *error set. */
 sqlite3_stmt *journal_statement(struct journal *journal, enum journal_statement which, struct error *error);

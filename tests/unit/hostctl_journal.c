@@ -154,6 +154,75 @@ static void test_oldest_keys_make_room(void **state)
 	journal_close(journal);
 }
 
+/* A new key of that user, answered. */
+static int spend(struct journal *journal, uid_t uid, const char *name, unsigned int number)
+{
+	char text[32];
+	struct journal_key key = key_of(text);
+	struct journal_answer answer;
+	int state;
+
+	snprintf(text, sizeof text, "%s%u", name, number);
+	key.uid = uid;
+	state = begin_at(journal, &key, &noon, &answer);
+	free(answer.body);
+	return state == JOURNAL_KEY_NEW ? end(journal, text, "x", 1) : state;
+}
+
+/* What a user has asked for with a key is known for as long as they keep to their share. */
+static void test_who_has_the_most_makes_room(void **state)
+{
+	const struct journal_bounds bounds = {.keys = 12, .answer_bytes = 1000};
+	struct journal *journal = open_with(&bounds);
+
+	(void)state;
+	for (unsigned int i = 0; i < 4; i++)
+		assert_int_equal(spend(journal, 8, "theirs", i), 0);
+	for (unsigned int i = 0; i < 100; i++)
+		assert_int_equal(spend(journal, 7, "many", i), 0);
+	for (unsigned int i = 0; i < 4; i++)
+		assert_int_equal(spend(journal, 8, "theirs", i), JOURNAL_KEY_ANSWERED);
+	assert_int_equal(spend(journal, 7, "many", 92), JOURNAL_KEY_ANSWERED);
+	assert_int_equal(spend(journal, 7, "many", 91), 0);
+	/* A third one takes their share of who has more than that; an equal one of their own. */
+	journal_close(journal);
+	journal = open_with(&bounds);
+	for (unsigned int i = 0; i < 50; i++)
+		assert_int_equal(spend(journal, 9, "third", i), 0);
+	for (unsigned int i = 0; i < 4; i++)
+		assert_int_equal(spend(journal, 8, "theirs", i), JOURNAL_KEY_ANSWERED);
+	for (unsigned int i = 46; i < 50; i++)
+		assert_int_equal(spend(journal, 9, "third", i), JOURNAL_KEY_ANSWERED);
+	for (unsigned int i = 97; i < 100; i++)
+		assert_int_equal(spend(journal, 7, "many", i), JOURNAL_KEY_ANSWERED);
+	journal_close(journal);
+}
+
+/* Nor does who has the most under way push out another's. */
+static void test_nobody_pays_for_what_is_under_way(void **state)
+{
+	const struct journal_bounds bounds = {.keys = 4, .answer_bytes = 1000};
+	struct journal *journal = open_with(&bounds);
+
+	(void)state;
+	assert_int_equal(spend(journal, 8, "theirs", 0), 0);
+	for (const char *name = "a\0b\0c\0"; *name; name += 2)
+		assert_int_equal(begin(journal, name), JOURNAL_KEY_NEW);
+	assert_int_equal(begin(journal, "d"), -ENOSPC);
+	assert_int_equal(spend(journal, 8, "theirs", 1), -ENOSPC);
+	assert_int_equal(spend(journal, 8, "theirs", 0), JOURNAL_KEY_ANSWERED);
+	assert_int_equal(end(journal, "b", "x", 1), 0);
+	assert_int_equal(spend(journal, 8, "theirs", 1), 0);
+	assert_int_equal(spend(journal, 8, "theirs", 0), JOURNAL_KEY_ANSWERED);
+	/* One that is forgotten, or whose time is over, is nobody's. */
+	forget(journal, "a");
+	assert_int_equal(spend(journal, 8, "theirs", 2), 0);
+	assert_int_equal(spend(journal, 8, "theirs", 3), 0);
+	assert_int_equal(spend(journal, 8, "theirs", 1), JOURNAL_KEY_ANSWERED);
+	assert_int_equal(spend(journal, 8, "theirs", 0), 0);
+	journal_close(journal);
+}
+
 static void test_oldest_answers_make_room(void **state)
 {
 	const struct journal_bounds bounds = {.keys = 10, .answer_bytes = 10};
@@ -302,6 +371,8 @@ int main(void)
 		WITH_FOLDER(test_key_is_kept_for_a_day_whatever_the_clock),
 		WITH_FOLDER(test_old_keys_are_swept),
 		WITH_FOLDER(test_oldest_keys_make_room),
+		WITH_FOLDER(test_who_has_the_most_makes_room),
+		WITH_FOLDER(test_nobody_pays_for_what_is_under_way),
 		WITH_FOLDER(test_oldest_answers_make_room),
 		WITH_FOLDER(test_rollback_leaves_nothing),
 		WITH_FOLDER(test_time_is_the_hosts),

@@ -58,11 +58,11 @@ static void test_newer_one_is_refused_and_kept(void **state)
 	(void)state;
 	begin(journal, "a");
 	journal_close(journal);
-	execute("PRAGMA user_version=4");
-	refuse_open(-ENOTSUP, "the journal %s/journal.db is of a newer host-ctl (its version is 4, this one "
-			      "knows 3): start that "
+	execute("PRAGMA user_version=5");
+	refuse_open(-ENOTSUP, "the journal %s/journal.db is of a newer host-ctl (its version is 5, this one "
+			      "knows 4): start that "
 			      "one");
-	execute("PRAGMA user_version=3");
+	execute("PRAGMA user_version=4");
 	journal = open_it();
 	assert_int_equal(begin(journal, "a"), JOURNAL_KEY_BEGUN);
 	journal_close(journal);
@@ -71,6 +71,8 @@ static void test_newer_one_is_refused_and_kept(void **state)
 /* What the first version wrote is read, and goes on in the present one. */
 static void test_older_one_is_brought_up(void **state)
 {
+	static const char *const steps[] = {"DROP INDEX keys_of; DROP TABLE commands; PRAGMA user_version=2",
+		"DROP INDEX keys_of; PRAGMA user_version=3", "PRAGMA user_version=4"};
 	struct journal *journal = open_it();
 	struct journal_sandbox row;
 	struct journal_command *commands;
@@ -79,14 +81,14 @@ static void test_older_one_is_brought_up(void **state)
 	(void)state;
 	begin(journal, "a");
 	journal_close(journal);
-	execute("DROP TABLE commands; DROP TABLE sandboxes; PRAGMA user_version=1");
-	for (int version = 1; version <= 2; version++) {
+	execute("DROP INDEX keys_of; DROP TABLE commands; DROP TABLE sandboxes; PRAGMA user_version=1");
+	for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++) {
 		journal = open_it();
 		assert_int_equal(begin(journal, "a"), JOURNAL_KEY_BEGUN);
 		assert_int_equal(journal_sandboxes_read(journal, &row, 1, &error), 0);
 		assert_int_equal(journal_commands_read(journal, 1, &commands, &error), 0);
 		journal_close(journal);
-		execute("DROP TABLE commands; PRAGMA user_version=2");
+		execute(steps[i]);
 	}
 	assert_int_equal(count_files("journal.db.damaged-"), 0);
 }

@@ -113,7 +113,7 @@ static void test_newer_journal_ends_the_start(void **state)
 		daemon_child(&daemon, open("/dev/null", O_WRONLY | O_CLOEXEC), none);
 	}
 	assert_int_equal(daemon_wait(&daemon), 1);
-	execute(&daemon, "PRAGMA user_version=2");
+	execute(&daemon, "PRAGMA user_version=4");
 	daemon_launch(&daemon, "boot", pool_of_one, true);
 	daemon_stop(&daemon);
 }

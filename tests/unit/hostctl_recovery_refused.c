@@ -362,14 +362,14 @@ static void test_a_journal_of_a_newer_version(void **state)
 		newer, left.daemon.cgroups);
 	refuses_to_start(&left.daemon, wanted);
 	expect_untouched(&left);
-	change_journal(&left.daemon, "PRAGMA user_version=3");
+	change_journal(&left.daemon, "PRAGMA user_version=4");
 	expect_taken_back(&left);
 	assert_int_equal(kill(left.daemon.pid, SIGTERM), 0);
 	assert_int_equal(daemon_wait(&left.daemon), 0);
 	change_journal(&left.daemon, "PRAGMA user_version=99");
 	snprintf(wanted, sizeof wanted, "%s, or give another --state-dir", newer);
 	refuses_to_start(&left.daemon, wanted);
-	change_journal(&left.daemon, "PRAGMA user_version=3");
+	change_journal(&left.daemon, "PRAGMA user_version=4");
 	daemon_launch(&left.daemon, "boot", pool_of_two, true);
 	daemon_stop(&left.daemon);
 }
