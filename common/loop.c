@@ -34,6 +34,8 @@ struct loop {
 	int epoll;
 	struct loop_source *sources;
 	struct loop_source *dead; /* removed in this round, freed at its end */
+	/* Asked for; and those of them whose turn it is. */
+	struct loop_task *tasks, *present;
 	bool stopping;
 	int value;
 };
@@ -228,10 +230,53 @@ static void dispatch(struct loop_source *source, uint32_t events)
 	}
 }
 
+void loop_defer(struct loop *loop, struct loop_task *task)
+{
+	struct loop_task **at = &loop->tasks;
+
+	if (task->asked)
+		return;
+	task->asked = true;
+	task->next = NULL;
+	while (*at)
+		at = &(*at)->next;
+	*at = task;
+}
+
+static bool unlink_task(struct loop_task **at, const struct loop_task *task)
+{
+	while (*at && *at != task)
+		at = &(*at)->next;
+	if (!*at)
+		return false;
+	*at = task->next;
+	return true;
+}
+
+void loop_forgo(struct loop *loop, struct loop_task *task)
+{
+	if (task->asked && !unlink_task(&loop->tasks, task))
+		unlink_task(&loop->present, task);
+	task->asked = false;
+}
+
+static void call_tasks(struct loop *loop)
+{
+	struct loop_task *task;
+
+	loop->present = loop->tasks;
+	loop->tasks = NULL;
+	while ((task = loop->present)) {
+		loop->present = task->next;
+		task->asked = false;
+		task->fn(task->context);
+	}
+}
+
 int loop_turn(struct loop *loop, int timeout_ms)
 {
 	struct epoll_event events[ROUND_EVENTS];
-	int n = epoll_wait(loop->epoll, events, ROUND_EVENTS, timeout_ms);
+	int n = epoll_wait(loop->epoll, events, ROUND_EVENTS, loop->tasks ? 0 : timeout_ms);
 
 	if (n < 0)
 		return errno == EINTR ? 0 : -errno;
@@ -241,6 +286,7 @@ int loop_turn(struct loop *loop, int timeout_ms)
 		if (!source->removed)
 			dispatch(source, events[i].events);
 	}
+	call_tasks(loop);
 	free_dead(loop);
 	return 0;
 }

@@ -11,6 +11,7 @@
 #ifndef COMMON_LOOP_H
 #define COMMON_LOOP_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/signalfd.h>
 
@@ -44,6 +45,22 @@ struct loop_source *loop_add_signal(struct loop *loop, int signal, loop_signal_f
 
 /* Takes NULL. */
 void loop_remove(struct loop_source *source);
+
+/* Work that waits until the callbacks of a round have returned. The asker's memory, which stays until fn is
+ * called or loop_forgo was; fn and context are set before, the rest is zero. fn may free it. */
+struct loop_task {
+	void (*fn)(void *context);
+	void *context;
+	struct loop_task *next; /* the loop's */
+	bool asked;
+};
+
+/* Calls it once, at the end of the present round; asked for by a task or between rounds, at the end of the
+ * next, which then waits for nothing. Tasks are called in the order in which they were asked for. To ask
+ * again before it was called is without effect. Takes no system call. */
+void loop_defer(struct loop *loop, struct loop_task *task);
+/* It is not called. Takes one that was not asked for. */
+void loop_forgo(struct loop *loop, struct loop_task *task);
 
 /* Runs until loop_stop; returns the value given to it, or -errno of epoll_wait. */
 int loop_run(struct loop *loop);

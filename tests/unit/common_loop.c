@@ -6,6 +6,7 @@
 #include "common/loop.h"
 #include <errno.h>
 #include <signal.h>
+#include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -156,6 +157,121 @@ static void a_source_of_no_events_still_hears_hang_up(void **state)
 	fd_close(&fds[0]);
 }
 
+/* Two pieces of work, and when they were done. */
+struct work {
+	struct loop *loop;
+	struct loop_task first, second;
+	char done[16];
+	bool again;
+};
+
+static void note(struct work *work, const char *what)
+{
+	strncat(work->done, what, sizeof work->done - strlen(work->done) - 1);
+}
+
+static void do_first(void *context)
+{
+	struct work *work = context;
+
+	note(work, "1");
+	if (work->again)
+		loop_defer(work->loop, &work->first);
+	work->again = false;
+}
+
+static void do_second(void *context)
+{
+	note(context, "2");
+}
+
+static void ask_for_both(void *context, uint32_t events)
+{
+	struct work *work = context;
+
+	(void)events;
+	loop_defer(work->loop, &work->second);
+	loop_defer(work->loop, &work->first);
+	loop_defer(work->loop, &work->second);
+	note(work, "c");
+}
+
+static struct work new_work(void)
+{
+	return (struct work){.loop = loop_create()};
+}
+
+static void tasks_follow_the_callbacks_of_their_round(void **state)
+{
+	(void)state;
+	struct work work = new_work();
+	int fds[2];
+
+	work.first = (struct loop_task){.fn = do_first, .context = &work};
+	work.second = (struct loop_task){.fn = do_second, .context = &work};
+	for (int i = 0; i < 2; i++) {
+		fds[i] = eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK);
+		assert_non_null(loop_add_fd(work.loop, fds[i], EPOLLIN | EPOLLET, ask_for_both, &work));
+	}
+	assert_int_equal(loop_turn(work.loop, 0), 0);
+	assert_string_equal(work.done, "cc21");
+	assert_int_equal(loop_turn(work.loop, 0), 0);
+	assert_string_equal(work.done, "cc21");
+	loop_destroy(work.loop);
+	fd_close(&fds[0]);
+	fd_close(&fds[1]);
+}
+
+/* A round that has one to call does not wait. */
+static void a_task_that_asks_again_is_called_in_the_next_round(void **state)
+{
+	(void)state;
+	struct work work = new_work();
+
+	work.first = (struct loop_task){.fn = do_first, .context = &work};
+	work.again = true;
+	loop_defer(work.loop, &work.first);
+	assert_int_equal(loop_turn(work.loop, -1), 0);
+	assert_string_equal(work.done, "1");
+	assert_int_equal(loop_turn(work.loop, -1), 0);
+	assert_string_equal(work.done, "11");
+	assert_false(work.first.asked);
+	loop_destroy(work.loop);
+}
+
+static void forgo_second(void *context)
+{
+	struct work *work = context;
+
+	note(work, "1");
+	loop_forgo(work->loop, &work->second);
+}
+
+static void a_task_that_is_forgone_is_not_called(void **state)
+{
+	(void)state;
+	struct work work = new_work();
+
+	work.first = (struct loop_task){.fn = do_first, .context = &work};
+	work.second = (struct loop_task){.fn = do_second, .context = &work};
+	loop_forgo(work.loop, &work.first);
+	loop_defer(work.loop, &work.first);
+	loop_defer(work.loop, &work.second);
+	loop_forgo(work.loop, &work.first);
+	assert_int_equal(loop_turn(work.loop, 0), 0);
+	assert_string_equal(work.done, "2");
+	/* By one that comes before it. */
+	work.first.fn = forgo_second;
+	loop_defer(work.loop, &work.first);
+	loop_defer(work.loop, &work.second);
+	assert_int_equal(loop_turn(work.loop, 0), 0);
+	assert_string_equal(work.done, "21");
+	loop_defer(work.loop, &work.second);
+	assert_int_equal(loop_turn(work.loop, -1), 0);
+	assert_string_equal(work.done, "212");
+	loop_destroy(work.loop);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -165,6 +281,9 @@ int main(void)
 		cmocka_unit_test(one_source_takes_several_signals),
 		cmocka_unit_test(a_closed_fd_is_refused),
 		cmocka_unit_test(a_source_of_no_events_still_hears_hang_up),
+		cmocka_unit_test(tasks_follow_the_callbacks_of_their_round),
+		cmocka_unit_test(a_task_that_asks_again_is_called_in_the_next_round),
+		cmocka_unit_test(a_task_that_is_forgone_is_not_called),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
