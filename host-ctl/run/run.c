@@ -78,8 +78,8 @@ static void release(struct run *run, const char *cause)
 	run->vm = NULL;
 }
 
-/* The run's last act; the caller does not touch it afterwards. The answer goes out before the rest is torn
- * down, which takes longer than it. */
+/* The run's last act; the caller does not touch it afterwards. The answer goes out before the VM is torn
+ * down, which takes longer than it: both at the end of the loop's round, in the order they are asked for. */
 static void finish(struct run *run, struct run_result *result)
 {
 	struct run copy;

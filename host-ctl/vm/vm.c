@@ -116,6 +116,7 @@ void vm_destroy(struct vm *vm)
 	if (vm->upper >= 0)
 		worker_close(&vm->upper, 1);
 	loop_remove(vm->timer);
+	loop_forgo(vm->config->loop, &vm->release);
 	frame_reader_finish(&vm->agent_reader);
 	frame_reader_finish(&vm->session_reader);
 	vm_socket_path(vm, path);
@@ -329,13 +330,18 @@ void vm_kill(struct vm *vm)
 		log_error("%s: cannot kill pid %d: %s", vm->id, (int)vm->pid, strerror(errno));
 }
 
+static void set_ending(struct vm *vm, const char *cause)
+{
+	snprintf(vm->cause, sizeof vm->cause, "%s", cause ? cause : "its run is over");
+	vm_move(vm, VM_ENDING);
+	loop_set_timer(vm->timer, 0);
+}
+
 void vm_end(struct vm *vm, const char *cause)
 {
 	if (vm->state == VM_ENDING)
 		return;
-	snprintf(vm->cause, sizeof vm->cause, "%s", cause ? cause : "its run is over");
-	vm_move(vm, VM_ENDING);
-	loop_set_timer(vm->timer, 0);
+	set_ending(vm, cause);
 	vm_kill(vm);
 	close_streams(vm);
 }
@@ -441,13 +447,25 @@ int vm_watch_session(struct vm *vm, uint32_t events)
 	return loop_set_events(vm->session_source, events);
 }
 
+static void end_released(void *context)
+{
+	struct vm *vm = context;
+
+	vm_kill(vm);
+	close_streams(vm);
+}
+
 void vm_release(struct vm *vm, const char *cause)
 {
 	vm->session_events = NULL;
 	vm->session_context = NULL;
 	drop(&vm->session_source, &vm->session);
 	if (vm->state != VM_ENDING) {
-		vm_end(vm, cause);
+		set_ending(vm, cause);
+		drop(&vm->agent_source, &vm->agent);
+		/* Behind the answer that the run has given. */
+		vm->release = (struct loop_task){.fn = end_released, .context = vm};
+		loop_defer(vm->config->loop, &vm->release);
 		return;
 	}
 	vm_kill(vm);

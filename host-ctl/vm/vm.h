@@ -264,6 +264,7 @@ struct vm {
 		    */
 	struct loop_source *pidfd_source, *control_source, *agent_source, *session_source, *errors_source;
 	struct loop_source *group_source, *timer;
+	struct loop_task release;
 	struct frame_reader agent_reader, session_reader; /* the latter for a rehearsal */
 	unsigned int prepared, rehearsed, strays;
 	uint64_t command_output[2]; /* bytes of stdout, stderr of the present command */
@@ -304,7 +305,7 @@ int vm_watch_session(struct vm *vm, uint32_t events);
 /* One alarm, for the session of a BUSY VM; it does not outlast that state. */
 void vm_set_alarm(struct vm *vm, uint64_t milliseconds);
 /* The end of a session: the VM ends, whatever state it is in. cause: why, or NULL for a used VM's usual end.
- */
+ * Its process is killed at the end of the loop's round, behind the answer that was given before this call. */
 void vm_release(struct vm *vm, const char *cause);
 
 /*

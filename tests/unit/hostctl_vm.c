@@ -159,6 +159,80 @@ static void test_end_with_too_few_fds(void **state)
 	place_finish(&place);
 }
 
+/* One that a run takes and gives back. */
+struct use {
+	struct vm *vm;
+	bool gone, was_killed;
+	struct loop_task answer;
+};
+
+static void session_ready_again(void *context, uint32_t events)
+{
+	(void)context;
+	(void)events;
+}
+
+static void ignore(void *context)
+{
+	(void)context;
+}
+
+static const struct vm_session_events session_events = {
+	.ready = session_ready_again, .ended = ignore, .alarm = ignore};
+
+static void send_answer(void *context)
+{
+	struct use *use = context;
+
+	use->was_killed = use->vm->killed;
+}
+
+static void use_it(void *context, struct vm *vm)
+{
+	struct use *use = context;
+
+	vm_take(vm, &session_events, use);
+	use->answer = (struct loop_task){.fn = send_answer, .context = use};
+	use->was_killed = true;
+	loop_defer(vm->config->loop, &use->answer);
+	vm_release(vm, NULL);
+	assert_int_equal(vm->state, VM_ENDING);
+	/* Again, as by a daemon that stops. */
+	vm_end(vm, "the test is over");
+}
+
+static void on_use_ended(void *context, struct vm *vm)
+{
+	(void)context;
+	assert_true(vm->killed);
+	assert_string_equal(vm_cause(vm), "its run is over");
+}
+
+static void on_use_gone(void *context, struct vm *vm)
+{
+	(void)vm;
+	((struct use *)context)->gone = true;
+}
+
+/* What a run's client waits for does not wait for the end of its VM. */
+static void test_a_vm_is_killed_behind_the_answer(void **state)
+{
+	static const struct vm_events events = {.warm = use_it, .ended = on_use_ended, .gone = on_use_gone};
+	struct use use = {.gone = false};
+	struct place place;
+	struct error error;
+
+	(void)state;
+	place_init(&place);
+	assert_int_equal(vm_start(&place.config, &place.order, &events, &use, &use.vm, &error), 0);
+	for (int waited = 0; !use.gone && waited < WAIT_MS; waited += 10)
+		assert_int_equal(loop_turn(place.config.loop, 10), 0);
+	assert_true(use.gone);
+	assert_false(use.was_killed);
+	place_check(&place);
+	place_finish(&place);
+}
+
 static void test_start_with_too_little_memory(void **state)
 {
 	enum { ALLOCATIONS_MAX = 20 };
@@ -263,6 +337,7 @@ int main(void)
 		cmocka_unit_test(test_start_with_too_few_fds),
 		cmocka_unit_test(test_start_on_what_is_no_image),
 		cmocka_unit_test(test_end_with_too_few_fds),
+		cmocka_unit_test(test_a_vm_is_killed_behind_the_answer),
 		cmocka_unit_test(test_start_with_too_little_memory),
 		cmocka_unit_test(test_peers),
 	};
