@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Invariants: an exchange is suspended only between handle and its answer; libmicrohttpd is never entered
- * from within one of its callbacks (`inside`): what is resumed there is picked up by the turn that is running
- * or by its own wake-up. Facts about 0.9.75: an answer in the first call of the access handler ends the
- * reading of a body, a later one does not; a suspended connection does not notice that its client left; an
- * upgraded one that is closed within the callback that hands it over stays open until the next turn, for
- * which nothing wakes. MHD_USE_TURBO reads a new connection at once, and has epoll watch it only if nothing
- * is there yet: three system calls fewer for a request that is sent as soon as it is connected.
+ * Invariants: an exchange is suspended only between handle and its answer; libmicrohttpd runs in a callback
+ * of the loop of its own, or at the end of the loop's round, and never within a call of ours, whose caller
+ * would have other clients' requests done meanwhile. What is resumed in one of libmicrohttpd's own callbacks
+ * (`inside`) is picked up by the turn that is running or by its own wake-up. Facts about 0.9.75: an answer in
+ * the first call of the access handler ends the reading of a body, a later one does not; a suspended
+ * connection does not notice that its client left; an upgraded one that is closed within the callback that
+ * hands it over stays open until the next turn, for which nothing wakes. MHD_USE_TURBO reads a new connection
+ * at once, and has epoll watch it only if nothing is there yet: three system calls fewer for a request that
+ * is sent as soon as it is connected.
  */
 #include "host-ctl/http/http.h"
 #include "common/io.h"
@@ -30,10 +32,12 @@ enum { RUNS_PER_TURN = 4 };
 struct http {
 	struct loop *loop;
 	struct MHD_Daemon *daemon;
-	struct loop_source *source, *timer;
+	struct loop_source *source;
+	struct loop_task turn;
 	unsigned int open; /* as libmicrohttpd counts them */
 	struct http_connections connections;
 	bool inside;
+	bool deaf; /* it is being destroyed: answers are sent, and no request is heard */
 	gid_t group;
 	const char *target; /* that libmicrohttpd takes apart now, in its memory */
 	struct metrics *metrics;
@@ -63,10 +67,10 @@ struct http_stream {
 
 /* --- libmicrohttpd's turn --- */
 
-/* Another turn, soon. */
+/* Another turn, at the end of the loop's round: it takes no system call, and many answers are one turn's. */
 static void turn_again(struct http *http)
 {
-	loop_set_timer(http->timer, 1);
+	loop_defer(http->loop, &http->turn);
 }
 
 /* One run. Whether a place became free in it, after which another is needed: libmicrohttpd watches for the
@@ -83,8 +87,7 @@ static void run_daemon(struct http *http)
 {
 	MHD_UNSIGNED_LONG_LONG wait = 0;
 
-	if (http->inside)
-		return;
+	loop_forgo(http->loop, &http->turn);
 	http->inside = true;
 	for (int i = 0; i < RUNS_PER_TURN; i++) {
 		if (run_frees_place(http))
@@ -104,7 +107,7 @@ static void daemon_ready(void *context, uint32_t events)
 	run_daemon(context);
 }
 
-static void timer_fired(void *context)
+static void turn(void *context)
 {
 	run_daemon(context);
 }
@@ -131,7 +134,8 @@ static void resume(struct http_exchange *exchange)
 		return;
 	exchange->suspended = false;
 	MHD_resume_connection(exchange->connection);
-	run_daemon(exchange->http);
+	if (!exchange->http->inside)
+		turn_again(exchange->http);
 }
 
 /* Without memory for a response the connection is closed without one. */
@@ -214,7 +218,7 @@ static void upgrade_done(void *context, struct MHD_Connection *connection, void 
 
 	(void)connection;
 	(void)state;
-	if (!stream || fd_set_nonblock(fd) < 0) {
+	if (!stream || exchange->http->deaf || fd_set_nonblock(fd) < 0) {
 		free(stream);
 		MHD_upgrade_action(handle, MHD_UPGRADE_ACTION_CLOSE);
 		return;
@@ -248,10 +252,7 @@ void http_stream_close(struct http_stream *stream)
 
 	MHD_upgrade_action(stream->handle, MHD_UPGRADE_ACTION_CLOSE);
 	free(stream);
-	if (http->inside)
-		turn_again(http);
-	else
-		run_daemon(http);
+	turn_again(http);
 }
 
 /* --- requests --- */
@@ -324,7 +325,7 @@ static enum MHD_Result begin(struct http *http, struct MHD_Connection *connectio
 		MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
 	struct error error;
 
-	if (!exchange || !info || !info->socket_context) {
+	if (!exchange || http->deaf || !info || !info->socket_context) {
 		free(exchange);
 		return MHD_NO;
 	}
@@ -425,7 +426,9 @@ static enum MHD_Result on_request(void *context, struct MHD_Connection *connecti
 		return MHD_NO;
 	if (exchange->response)
 		return send_response(exchange);
-	return exchange->dispatched ? MHD_YES : dispatch(exchange);
+	if (exchange->dispatched)
+		return MHD_YES;
+	return exchange->http->deaf ? MHD_NO : dispatch(exchange);
 }
 
 static void on_completed(
@@ -518,8 +521,7 @@ static int start_daemon(struct http *http, int listener)
 	if (!info)
 		return -EIO;
 	http->source = loop_add_fd(http->loop, info->epoll_fd, EPOLLIN, daemon_ready, http);
-	http->timer = loop_add_timer(http->loop, timer_fired, http);
-	return http->source && http->timer ? 0 : -ENOMEM;
+	return http->source ? 0 : -ENOMEM;
 }
 
 struct http *http_create(struct loop *loop, int listener, gid_t group, uint64_t limit_ms,
@@ -529,8 +531,12 @@ struct http *http_create(struct loop *loop, int listener, gid_t group, uint64_t 
 
 	if (!http)
 		return NULL;
-	*http = (struct http){
-		.loop = loop, .group = group, .metrics = metrics, .handler = handler, .context = context};
+	*http = (struct http){.loop = loop,
+		.turn = {.fn = turn, .context = http},
+		.group = group,
+		.metrics = metrics,
+		.handler = handler,
+		.context = context};
 	if (http_connections_init(&http->connections, loop, limit_ms, metrics) < 0 ||
 		start_daemon(http, listener) < 0) {
 		log_error("cannot start the HTTP server");
@@ -550,10 +556,13 @@ void http_destroy(struct http *http)
 	if (!http)
 		return;
 	loop_remove(http->source);
-	loop_remove(http->timer);
+	http->deaf = true;
+	if (http->turn.asked)
+		run_daemon(http);
 	http->inside = true;
 	if (http->daemon)
 		MHD_stop_daemon(http->daemon);
+	loop_forgo(http->loop, &http->turn);
 	http_connections_finish(&http->connections);
 	free(http);
 }

@@ -8,8 +8,10 @@
  * HTTP_DISCARD_MAX, then the connection is closed), a limit of time for a request to be there and for its
  * answer to be read (likewise).
  *
- * A handler answers at once or later. Until it does the connection is suspended and the socket is watched:
- * a client that closes (or half-closes) its end has left.
+ * A handler answers at once or later. Until it does the connection is suspended and the socket is watched: a
+ * client that closes (or half-closes) its end has left. What is answered or closed outside of it goes out
+ * when the callbacks of the loop's round have returned; so neither is a request handed to it nor a connection
+ * upgraded within a call of these functions.
  */
 #ifndef HOST_CTL_HTTP_H
 #define HOST_CTL_HTTP_H
@@ -107,7 +109,8 @@ struct http *http_create(struct loop *loop, int listener, gid_t group, uint64_t 
 	struct metrics *metrics, const struct http_handler *handler, void *context);
 /* No new connection is taken from now on. */
 void http_stop_listening(struct http *http);
-/* Takes NULL. Every request must have been answered and every stream closed. */
+/* Takes NULL. Every request must have been answered and every stream closed. What was answered last is still
+ * sent, and no request is handed to the handler any more. */
 void http_destroy(struct http *http);
 
 /* The value of a parameter of the query (?NAME=VALUE), decoded; it lives as long as the request. NULL: there

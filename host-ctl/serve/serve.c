@@ -375,6 +375,8 @@ static void finish(struct serve *serve)
 	 * the process's end is theirs. */
 	if ((!serve->api.templates || templates_are_empty(serve->api.templates)) &&
 		!(serve->api.sandboxes && sandboxes_are_busy(serve->api.sandboxes))) {
+		/* A client may have upgraded its connection in the loop's last round. */
+		api_streams_stop(&serve->api);
 		http_destroy(serve->http);
 		sandboxes_destroy(serve->api.sandboxes);
 		templates_destroy(serve->api.templates);
