@@ -315,15 +315,18 @@ static const struct session_events events = {.has_room = has_room,
 
 /* --- the stream --- */
 
+/* Held, for the session looks at the command after its events, and a client that hears of them may have it
+ * removed once it has ended. */
 static void stream_ready(void *context, uint32_t ready)
 {
 	struct command *command = context;
 
+	command_hold(command);
 	session_ready(&command->session, ready);
+	command_drop(command);
 }
 
-/* fd becomes the command's. */
-static void begin(struct command *command, int fd)
+static void start_session(struct command *command, int fd)
 {
 	struct sandbox *sandbox = command->sandbox;
 	int status = -ENOMEM;
@@ -352,6 +355,14 @@ static void begin(struct command *command, int fd)
 	drained(command);
 	if (command->doomed)
 		command_kill(command);
+}
+
+/* fd becomes the command's. Held as in stream_ready. */
+static void begin(struct command *command, int fd)
+{
+	command_hold(command);
+	start_session(command, fd);
+	command_drop(command);
 }
 
 /* The stream that was open before the sandbox was, unless the guest has closed it since. */
