@@ -124,17 +124,7 @@ void pool_schedule(struct pool *pool, uint64_t milliseconds)
 		loop_set_timer(pool->timer, milliseconds ? milliseconds * CLOCK_NS_PER_MS : 1);
 }
 
-/* --- the queue --- */
-
-static void refuse_all(struct pool *pool, const struct error *error)
-{
-	struct pool_claim *claim;
-
-	while ((claim = pool->queue.first)) {
-		pool_cancel(pool, claim);
-		claim->refused(claim, error);
-	}
-}
+/* --- VMs come and go --- */
 
 static void set_failing(const struct pool *pool, struct error *error)
 {
@@ -143,8 +133,6 @@ static void set_failing(const struct pool *pool, struct error *error)
 		pool->failures);
 	snprintf(error->cause, sizeof error->cause, "%s", pool->last_failure);
 }
-
-/* --- VMs come and go --- */
 
 static void note_failure(struct pool *pool, const char *cause)
 {
@@ -162,7 +150,7 @@ static void note_failure(struct pool *pool, const char *cause)
 	pool_read_gauges(pool, &now);
 	if (pool->failures >= POOL_FAILURES_MAX && !now.starting) {
 		set_failing(pool, &error);
-		refuse_all(pool, &error);
+		pool_refuse_all(pool, &error);
 	}
 	pool_schedule(pool, delay);
 }
@@ -417,12 +405,8 @@ static bool has_room(struct pool *pool)
 		return false;
 	if (room_check(pool->config.room, source_of(pool), true, &error) == 0)
 		return true;
-	while (pool->queue.count > now.starting) {
-		struct pool_claim *claim = pool->queue.last;
-
-		pool_cancel(pool, claim);
-		claim->refused(claim, &error);
-	}
+	if (now.queued > now.starting)
+		pool_refuse_last(pool, now.queued - now.starting, &error);
 	return false;
 }
 
@@ -511,7 +495,7 @@ void pool_fail(struct pool *pool, const struct error *error)
 {
 	snprintf(pool->last_failure, sizeof pool->last_failure, "%s", error->message);
 	pool->failures = 1;
-	refuse_all(pool, error);
+	pool_refuse_all(pool, error);
 }
 
 void pool_set_target(struct pool *pool, unsigned int target)
@@ -534,7 +518,7 @@ void pool_stop(struct pool *pool)
 	pool->stopping = true;
 	loop_set_timer(pool->timer, 0);
 	error_set(&error, ERROR_NOT_READY, "the daemon is stopping: try again when it is back");
-	refuse_all(pool, &error);
+	pool_refuse_all(pool, &error);
 	pool_refuse_own(pool, &error);
 	for (unsigned int i = 0; i < POOL_VMS_MAX; i++) {
 		if (!pool->slots[i])
