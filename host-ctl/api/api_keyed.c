@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Invariants: a key is in the list of api->keyed from its first request until all are answered, so that the
- * journal is asked once; between two commits the job is nobody's but ours.
+ * Invariants: a key is in the list of api->keyed from its first request until the first is answered, so that
+ * the journal is asked once; between two commits the job is nobody's but ours.
  */
 #include "host-ctl/api/api_keyed.h"
 #include "common/log.h"
@@ -67,7 +67,8 @@ int api_keyed_check(const struct http_request *request, struct error *error)
 
 /* --- life --- */
 
-static void destroy(struct api_keyed *keyed)
+/* Nobody joins it any more: who asks now is the journal's to answer. */
+static void unlink_key(struct api_keyed *keyed)
 {
 	struct api *api = keyed->api;
 
@@ -75,6 +76,11 @@ static void destroy(struct api_keyed *keyed)
 		keyed->next->previous = keyed->previous;
 	*(keyed->previous ? &keyed->previous->next : &api->keyed) = keyed->next;
 	api->keyed_count--;
+}
+
+/* An unlinked one. */
+static void destroy(struct api_keyed *keyed)
+{
 	loop_remove(keyed->timer);
 	free(keyed->request.body);
 	free(keyed->answer.body);
@@ -92,9 +98,10 @@ static struct waiter *pop_waiter(struct api_keyed *keyed)
 	return waiter;
 }
 
-/* Each answer may bring another request for the same key, which waits too and is answered in its turn. */
+/* Those that wait now: each answer may bring another request for the same key. */
 static void tell_error(struct api_keyed *keyed, const struct error *error)
 {
+	unlink_key(keyed);
 	while (keyed->waiters) {
 		struct waiter *waiter = pop_waiter(keyed);
 		struct http_request *request = waiter->request;
@@ -118,6 +125,7 @@ static void tell_answer(struct api_keyed *keyed)
 {
 	const struct journal_answer *answer = &keyed->answer;
 
+	unlink_key(keyed);
 	while (keyed->waiters) {
 		struct waiter *waiter = pop_waiter(keyed);
 		struct http_request *request = waiter->request;
@@ -417,8 +425,10 @@ static int start(struct api *api, struct http_request *request, const struct jou
 			"%u requests with an Idempotency-Key are under way, the limit", api->keyed_count);
 	keyed = create(api, request, row, query);
 	if (!keyed || !wait_for(keyed, request, true)) {
-		if (keyed)
+		if (keyed) {
+			unlink_key(keyed);
 			destroy(keyed);
+		}
 		return error_set(error, ERROR_INTERNAL, "out of memory for the request");
 	}
 	keyed->handle = handle;
