@@ -142,7 +142,8 @@ static bool read_client(struct api_stream *stream)
 			return true;
 		}
 	}
-	return false;
+	/* What the last of them brought, for which nothing wakes if the socket is empty now. */
+	return take_buffered(stream) < 0;
 }
 
 /* The events that fit the present state; and last, for it may end the stream, who waits for room is told. */
@@ -293,7 +294,7 @@ void api_streams_stop(struct api *api)
 {
 	struct api_stream *stream;
 
-	/* Found anew each time: the end of one may let the HTTP server change the list. */
+	/* Found anew each time: the end of one may be that of another. */
 	while ((stream = find(api, false)))
 		stream->events->stop(stream->context);
 	while ((stream = find(api, true)))

@@ -2,6 +2,8 @@
 /* The upgraded form of a run against a whole daemon with a vmm that plays its guests. */
 #include "tests/unit/hostctl_stream_fixture.h"
 
+#include "host-ctl/api/api_stream.h"
+
 #include <poll.h>
 
 static char *const pool_of_one[] = {"--pool", "1", NULL};
@@ -77,6 +79,38 @@ static void test_stdin_within_credit(void **state)
 	expect(&stream, AGENT_STDIN_CREDIT);
 	expect_exit(&stream, AGENT_EXITED, 0);
 	free(data);
+	daemon_stop(&daemon);
+}
+
+/* Frames that each read of one turn brings half of, until its last empties the socket: no event tells of that
+ * one's. */
+static void test_stdin_that_comes_in_one_burst(void **state)
+{
+	enum { PART = 8192, TOTAL = API_STREAM_READS_PER_TURN * PART };
+	static uint8_t burst[API_STREAM_READS_PER_TURN * (AGENT_FRAME_HEADER + PART)];
+	const struct agent_frame_header header = {.length = PART, .type = AGENT_STDIN};
+	struct daemon daemon;
+	struct stream stream;
+	size_t got = 0;
+
+	(void)state;
+	for (int i = 0; i < API_STREAM_READS_PER_TURN; i++)
+		memcpy(burst + (size_t)i * (sizeof header + PART), &header, sizeof header);
+	daemon_start(&daemon, "boot", pool_of_one);
+	assert_int_equal(open_stream(&daemon, &stream, "{\"argv\":[\"cat\"],\"stdin_stream\":true}"), 101);
+	expect(&stream, AGENT_STARTED);
+	/* All of it is there before the first of it is read. */
+	assert_int_equal(kill(daemon.pid, SIGSTOP), 0);
+	client_send(stream.fd, burst, sizeof burst);
+	assert_int_equal(kill(daemon.pid, SIGCONT), 0);
+	while (got < TOTAL) {
+		assert_true(next_frame(&stream));
+		if (stream.frame.type == AGENT_STDOUT)
+			got += stream.frame.length - sizeof(struct agent_output);
+	}
+	assert_int_equal(got, TOTAL);
+	close_stream(&stream);
+	await_pool(&daemon, "busy", 0);
 	daemon_stop(&daemon);
 }
 
@@ -400,6 +434,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_output_and_exit),
 		cmocka_unit_test(test_stdin_within_credit),
+		cmocka_unit_test(test_stdin_that_comes_in_one_burst),
 		cmocka_unit_test(test_kill_and_signal),
 		cmocka_unit_test(test_frames_sent_with_the_request),
 		cmocka_unit_test(test_fault_sent_with_the_request),
