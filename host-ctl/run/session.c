@@ -193,7 +193,8 @@ static int read_guest(struct session *session)
 		if (frame_reader_has_room(&session->reader))
 			return handle_buffered(session);
 	}
-	return GOES_ON;
+	/* What the last of them brought, for which nothing wakes if the stream is empty now. */
+	return handle_buffered(session);
 }
 
 static int pump(struct session *session)
