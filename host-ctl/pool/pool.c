@@ -124,43 +124,7 @@ void pool_schedule(struct pool *pool, uint64_t milliseconds)
 		loop_set_timer(pool->timer, milliseconds ? milliseconds * CLOCK_NS_PER_MS : 1);
 }
 
-/* --- the queue --- */
-
-/* To a queue of those that are to be refused: all leave the pool's before the first is told, for whoever is
- * told may claim again, and waits then. */
-static void move_claim(struct pool_queue *refused, struct pool_claim *claim)
-{
-	pool_leave_queue(claim);
-	pool_enqueue(refused, claim);
-}
-
-static void refuse_queue(struct pool *pool, struct pool_queue *refused, const struct error *error)
-{
-	struct pool_claim *claim;
-
-	while ((claim = refused->first)) {
-		pool_cancel(pool, claim);
-		claim->refused(claim, error);
-	}
-}
-
-static void refuse_all(struct pool *pool, const struct error *error)
-{
-	struct pool_queue refused = {.count = 0};
-
-	while (pool->queue.first)
-		move_claim(&refused, pool->queue.first);
-	refuse_queue(pool, &refused, error);
-}
-
-static void refuse_last(struct pool *pool, unsigned int count, const struct error *error)
-{
-	struct pool_queue refused = {.count = 0};
-
-	while (count-- && pool->queue.last)
-		move_claim(&refused, pool->queue.last);
-	refuse_queue(pool, &refused, error);
-}
+/* --- VMs come and go --- */
 
 static void set_failing(const struct pool *pool, struct error *error)
 {
@@ -169,8 +133,6 @@ static void set_failing(const struct pool *pool, struct error *error)
 		pool->failures);
 	snprintf(error->cause, sizeof error->cause, "%s", pool->last_failure);
 }
-
-/* --- VMs come and go --- */
 
 static void note_failure(struct pool *pool, const char *cause)
 {
@@ -188,7 +150,7 @@ static void note_failure(struct pool *pool, const char *cause)
 	pool_read_gauges(pool, &now);
 	if (pool->failures >= POOL_FAILURES_MAX && !now.starting) {
 		set_failing(pool, &error);
-		refuse_all(pool, &error);
+		pool_refuse_all(pool, &error);
 	}
 	pool_schedule(pool, delay);
 }
@@ -444,7 +406,7 @@ static bool has_room(struct pool *pool)
 	if (room_check(pool->config.room, source_of(pool), true, &error) == 0)
 		return true;
 	if (now.queued > now.starting)
-		refuse_last(pool, now.queued - now.starting, &error);
+		pool_refuse_last(pool, now.queued - now.starting, &error);
 	return false;
 }
 
@@ -533,7 +495,7 @@ void pool_fail(struct pool *pool, const struct error *error)
 {
 	snprintf(pool->last_failure, sizeof pool->last_failure, "%s", error->message);
 	pool->failures = 1;
-	refuse_all(pool, error);
+	pool_refuse_all(pool, error);
 }
 
 void pool_set_target(struct pool *pool, unsigned int target)
@@ -556,7 +518,7 @@ void pool_stop(struct pool *pool)
 	pool->stopping = true;
 	loop_set_timer(pool->timer, 0);
 	error_set(&error, ERROR_NOT_READY, "the daemon is stopping: try again when it is back");
-	refuse_all(pool, &error);
+	pool_refuse_all(pool, &error);
 	pool_refuse_own(pool, &error);
 	for (unsigned int i = 0; i < POOL_VMS_MAX; i++) {
 		if (!pool->slots[i])

@@ -50,6 +50,10 @@ void pool_settle(struct pool *pool, unsigned int slot);
 void pool_enqueue(struct pool_queue *queue, struct pool_claim *claim);
 /* Takes one that is in none. */
 void pool_leave_queue(struct pool_claim *claim);
+/* Those that wait for VMs of the pool's: all, the first first; or so many, the last first. One that claims
+ * again when it is told is not among them. */
+void pool_refuse_all(struct pool *pool, const struct error *error);
+void pool_refuse_last(struct pool *pool, unsigned int count, const struct error *error);
 
 /* --- pool_own.c: VMs that are made of what is their claimer's --- */
 

@@ -36,3 +36,39 @@ void pool_cancel(struct pool *pool, struct pool_claim *claim)
 	pool->claims[vm->slot] = NULL;
 	vm_retire(vm, "whoever it was started for wants it no more");
 }
+
+/* To a queue of those that are to be refused: all leave the pool's before the first is told, for whoever is
+ * told may claim again, and waits then. */
+static void move_claim(struct pool_queue *refused, struct pool_claim *claim)
+{
+	pool_leave_queue(claim);
+	pool_enqueue(refused, claim);
+}
+
+static void refuse(struct pool *pool, struct pool_queue *refused, const struct error *error)
+{
+	struct pool_claim *claim;
+
+	while ((claim = refused->first)) {
+		pool_cancel(pool, claim);
+		claim->refused(claim, error);
+	}
+}
+
+void pool_refuse_all(struct pool *pool, const struct error *error)
+{
+	struct pool_queue refused = {.count = 0};
+
+	while (pool->queue.first)
+		move_claim(&refused, pool->queue.first);
+	refuse(pool, &refused, error);
+}
+
+void pool_refuse_last(struct pool *pool, unsigned int count, const struct error *error)
+{
+	struct pool_queue refused = {.count = 0};
+
+	while (count-- && pool->queue.last)
+		move_claim(&refused, pool->queue.last);
+	refuse(pool, &refused, error);
+}
