@@ -259,17 +259,21 @@ static int refuse_damaged(struct error *error, const char *name, const char *why
 	return -EBADMSG;
 }
 
+static int refuse_missing(const char *name, struct error *error)
+{
+	error_set(error, ERROR_NOT_FOUND,
+		"there is no template %.64s: see `host-ctl template list`, or build it", name);
+	return -ENOENT;
+}
+
 /* What has its name is no folder that can be opened. */
 static int refuse_entry(const struct template_store *store, const char *name, int status, struct error *error)
 {
 	struct stat entry;
 	const char *kind = "a file";
 
-	if (status == -ENOENT || fstatat(store->folder, name, &entry, AT_SYMLINK_NOFOLLOW) < 0) {
-		error_set(error, ERROR_NOT_FOUND,
-			"there is no template %.64s: see `host-ctl template list`, or build it", name);
-		return -ENOENT;
-	}
+	if (status == -ENOENT || fstatat(store->folder, name, &entry, AT_SYMLINK_NOFOLLOW) < 0)
+		return refuse_missing(name, error);
 	if (S_ISDIR(entry.st_mode))
 		return refuse_damaged(error, name, strerror(-status));
 	if (S_ISLNK(entry.st_mode))
@@ -311,10 +315,14 @@ static json_t *read_checked(int folder, const char *name, char fault[TEMPLATE_FA
 int template_store_read(
 	const struct template_store *store, const char *name, int *fd, json_t **about, struct error *error)
 {
-	int folder = open_folder(store->folder, name);
 	char fault[TEMPLATE_FAULT_MAX];
 	json_t *read;
+	int folder;
 
+	/* A path that leads out of here is nobody's to ask about. */
+	if (!template_name_is_valid(name))
+		return refuse_missing(name, error);
+	folder = open_folder(store->folder, name);
 	if (folder < 0)
 		return refuse_entry(store, name, folder, error);
 	read = read_checked(folder, name, fault);

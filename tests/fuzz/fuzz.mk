@@ -23,6 +23,13 @@ FUZZ_WRAP_time := $(addprefix -Wl$(comma)--wrap=,timerfd_create timerfd_settime)
 FUZZ_WRAP_guest := $(FUZZ_WRAP_time) $(addprefix -Wl$(comma)--wrap=,spawn_start kill wait4)
 FUZZ_WRAP_hostctl := $(FUZZ_WRAP_time) $(addprefix -Wl$(comma)--wrap=,launch_start waitid log_at cgroup_create \
 	cgroup_set_weight cgroup_kill cgroup_remove cgroup_open_events cgroup_had_oom_kill)
+# What bodies ask the rest of the daemon for.
+FUZZ_WRAP_hostctl_bodies := $(addprefix -Wl$(comma)--wrap=,templates_pool templates_set_target templates_build sandboxes_new \
+	sandboxes_find sandbox_check sandbox_ask sandbox_discard_files sandbox_hold sandbox_release sandbox_fork_begin \
+	commands_find commands_find_token command_record command_start command_input command_kill command_to_json http_reply_error)
+# The daemon around a look at changes, and around what is stored.
+FUZZ_WRAP_hostctl_changes := $(addprefix -Wl$(comma)--wrap=,vm_ask_stream vm_forget sandbox_check sandbox_hold sandbox_release)
+FUZZ_WRAP_hostctl_stored := -Wl,--wrap=templates_loaded
 
 FUZZ_MODULE_common  = $(COMMON_SRCS)
 FUZZ_MODULE_vmm     = $(VMM_SRCS) $(COMMON_SRCS)
@@ -39,7 +46,7 @@ $(foreach flavour,fuzz san fuzz-coverage,$(foreach module,common vmm guest hostc
 fuzz_objects = $(patsubst %.c,$(BUILD)/$(1)/%.o,tests/fuzz/$(2).c \
 	$(addprefix tests/fuzz/support/,$(FUZZ_SUPPORT) $(FUZZ_SUPPORT_$(call unit_module,$(2))))) \
 	$(BUILD)/$(1)/fuzz-$(call unit_module,$(2)).a
-fuzz_libs = $(FUZZ_WRAP) $(FUZZ_WRAP_$(call unit_module,$(1))) $(TEST_LIBS_$(call unit_module,$(1)))
+fuzz_libs = $(FUZZ_WRAP) $(FUZZ_WRAP_$(call unit_module,$(1))) $(FUZZ_WRAP_$(1)) $(TEST_LIBS_$(call unit_module,$(1)))
 
 FUZZ_BINS := $(FUZZ_TARGETS:%=$(BUILD)/fuzz/bin/%)
 .SECONDEXPANSION:

@@ -108,6 +108,26 @@ static void test_damaged_descriptions_are_named(void **state)
 	remove_state(&daemon);
 }
 
+/* Nothing beside the templates is looked at, let alone told of, whatever is asked for. */
+static void test_a_path_is_no_name(void **state)
+{
+	static const char *const paths[] = {
+		"../templates", "../journal.db", "base/state", "/", ".", "..", "BASE"};
+	struct daemon daemon;
+	char body[128], message[128];
+
+	(void)state;
+	start_with_templates_and(&daemon, "boot", pool_of_one);
+	for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++) {
+		snprintf(body, sizeof body, "{\"argv\":[\"echo\"],\"template\":\"%s\"}", paths[i]);
+		snprintf(message, sizeof message,
+			"there is no template %s: see `host-ctl template list`, or build it", paths[i]);
+		expect_refused(&daemon, "POST", "/v1/run", body, "not_found", message);
+	}
+	daemon_stop(&daemon);
+	remove_state(&daemon);
+}
+
 /* Folders of that number of templates. */
 static void make_numbered(const struct daemon *daemon, unsigned int first, unsigned int end)
 {
@@ -420,6 +440,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_damaged_descriptions_are_named),
+		cmocka_unit_test(test_a_path_is_no_name),
 		cmocka_unit_test(test_as_many_as_may_be),
 		cmocka_unit_test(test_links_are_not_followed),
 		cmocka_unit_test(test_a_state_folder_of_others_is_refused),
