@@ -13,7 +13,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
+
+enum { STAND_SECONDS = 1 };
 
 struct fake_held {
 	struct fake_held *next; /* the newest first */
@@ -25,7 +28,7 @@ struct fake_held {
 	uint64_t end[2];
 	uint8_t *bytes[2]; /* rings */
 	uint64_t input;
-	bool takes_input, returned, over, evicted;
+	bool takes_input, returned, over, evicted, busy;
 	struct agent_exit ending; /* of one that is over */
 };
 
@@ -40,22 +43,37 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static struct fake_held *sessions;
 static bool stands; /* the VM is paused */
+static int busy;    /* sessions that are */
 
+/* From then on no session begins, writes or ends, and what was taken in is put out: what is saved is all that
+ * the host was told of. One that nobody reads is not waited for. */
 void fake_stand(bool now)
 {
+	struct timespec end;
+
+	clock_gettime(CLOCK_REALTIME, &end);
+	end.tv_sec += STAND_SECONDS;
 	pthread_mutex_lock(&lock);
 	stands = now;
+	while (stands && busy && pthread_cond_timedwait(&changed, &lock, &end) == 0)
+		;
 	pthread_cond_broadcast(&changed);
 	pthread_mutex_unlock(&lock);
 }
 
-/* As a guest's, no session begins, writes or ends while the VM is paused: what is saved is all that it has
- * told of. Locks. */
-static void lock_running(void)
+static void lock_running(const struct fake_held *held)
 {
 	pthread_mutex_lock(&lock);
-	while (stands)
+	while (stands && !held->busy)
 		pthread_cond_wait(&changed, &lock);
+}
+
+/* Locked. It has a frame that it has not done with. */
+static void set_busy(struct fake_held *held, bool now)
+{
+	busy += now - held->busy;
+	held->busy = now;
+	pthread_cond_broadcast(&changed);
 }
 
 /* Beyond what a guest holds, those that ended give way, the oldest first. Locked. */
@@ -88,7 +106,7 @@ void fake_hold(struct fake *fake, bool has_input)
 	held->incoming = -1;
 	held->takes_input = has_input;
 	fake->held = held;
-	lock_running();
+	lock_running(held);
 	make_room();
 	held->next = sessions;
 	sessions = held;
@@ -187,7 +205,7 @@ static bool take_over(struct fake *fake, bool wait)
 
 static void keep(struct fake_held *held, int stream, const uint8_t *data, size_t length)
 {
-	lock_running();
+	lock_running(held);
 	for (size_t i = 0; i < length; i++)
 		held->bytes[stream][(held->end[stream] + i) % AGENT_OUTPUT_BUFFER] = data[i];
 	held->end[stream] += length;
@@ -221,6 +239,9 @@ void fake_take_frame(struct fake *fake, struct frame_reader *reader, struct fram
 {
 	struct fake_held *held = fake->held;
 
+	pthread_mutex_lock(&lock);
+	set_busy(held, false);
+	pthread_mutex_unlock(&lock);
 	while (fake->session < 0 || !fake_read_frame(fake->session, reader, frame)) {
 		if (fake->session >= 0)
 			lose(fake);
@@ -231,7 +252,8 @@ void fake_take_frame(struct fake *fake, struct frame_reader *reader, struct fram
 	}
 	if (fake_told_number(fake, "deaf:") >= 0 && held->id >= USERS_FIRST && !held->returned)
 		turn_deaf(fake, frame);
-	pthread_mutex_lock(&lock);
+	lock_running(held);
+	set_busy(held, true);
 	if (frame->type == AGENT_STDIN)
 		held->input += frame->length;
 	if (frame->type == AGENT_STDIN_EOF)
@@ -256,7 +278,8 @@ bool fake_try_frame(struct fake *fake, struct frame_reader *reader, struct frame
 
 void fake_put_exit(struct fake *fake, const struct agent_exit *ending)
 {
-	lock_running();
+	lock_running(fake->held);
+	set_busy(fake->held, false);
 	fake->held->over = true;
 	fake->held->ending = *ending;
 	pthread_mutex_unlock(&lock);

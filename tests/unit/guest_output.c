@@ -175,7 +175,9 @@ static void may_close_its_outputs_early(void **state)
 static void a_background_child_does_not_hold_the_exit(void **state)
 {
 	struct fixture *f = *state;
-	struct command command = {.argv = SHELL("(while :; do echo y; done) & sleep 0.05; echo last >&2")};
+	struct command command = {
+		.argv = SHELL("d=$(mktemp -d); (echo y; : >$d/begun; while :; do echo y; done) & "
+			      "until [ -e $d/begun ]; do sleep 0.01; done; rm -r $d; echo last >&2")};
 	uint64_t begin = test_now_ms();
 	struct outcome outcome;
 
