@@ -515,7 +515,7 @@ static void boot(struct fake *fake)
 	say(fake, (struct vmm_message){.type = VMM_EVENT_STATE, .arg0 = VMM_STATE_RUNNING}, -1);
 	if (fake->is_saved && fake_told(fake, "wake-panic"))
 		fake_end(fake, VMM_END_PANIC, "when it was woken");
-	if (fake_told(fake, "mute") || (fake->is_saved && fake_told(fake, "wake-mute")))
+	if (fake_told(fake, " mute") || (fake->is_saved && fake_told(fake, "wake-mute")))
 		pause();
 	if (fake_told_number(fake, "boot:") > 0)
 		fake_pause_ms(fake_told_number(fake, "boot:"));
