@@ -145,7 +145,7 @@ static int remove_answer(struct journal *journal, int64_t sequence, struct error
 
 static int remove_key(struct journal *journal, int64_t sequence, struct error *error)
 {
-	sqlite3_stmt *statement;
+	sqlite3_stmt *statement = NULL;
 	int status = remove_answer(journal, sequence, error);
 
 	if (!status)
