@@ -36,6 +36,7 @@ static const struct verb {
 	{"wake", "have them be ready again, whichever way they came to rest", cmd_sandbox_verb,
 		sandbox_verb_usage},
 	{"fork", "make sandboxes that go on from where one is", cmd_fork, fork_usage},
+	{"snapshot", "make a template of a sandbox as it is", cmd_snapshot, snapshot_usage},
 	{"stop", "switch sandboxes off; files stay that are on a disk", cmd_sandbox_verb, sandbox_verb_usage},
 	{"start", "switch them on again", cmd_sandbox_verb, sandbox_verb_usage},
 	{"rm", "remove sandboxes", cmd_sandbox_verb, sandbox_verb_usage},

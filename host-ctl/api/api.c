@@ -27,6 +27,7 @@ static const struct api_route routes[] = {
 	{"POST", "/v1/sandboxes/*/stop", api_sandbox_stop, API_QUERY | API_BODY},
 	{"POST", "/v1/sandboxes/*/start", api_sandbox_start, API_QUERY},
 	{"POST", "/v1/sandboxes/*/fork", api_sandbox_fork, API_BODY},
+	{"POST", "/v1/sandboxes/*/snapshot", api_sandbox_snapshot, API_BODY},
 	{"GET", "/v1/sandboxes/*/changes", api_changes_get, API_QUERY},
 	{"POST", "/v1/sandboxes/*/run", api_sandbox_run, API_BODY},
 	{"POST", "/v1/sandboxes/*/commands", api_commands_post, API_BODY},

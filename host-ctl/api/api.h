@@ -75,6 +75,7 @@ void api_sandbox_wake(struct api *api, struct http_request *request);
 void api_sandbox_stop(struct api *api, struct http_request *request);
 void api_sandbox_start(struct api *api, struct http_request *request);
 void api_sandbox_fork(struct api *api, struct http_request *request);
+void api_sandbox_snapshot(struct api *api, struct http_request *request);
 void api_changes_get(struct api *api, struct http_request *request);
 void api_sandbox_run(struct api *api, struct http_request *request);
 void api_commands_post(struct api *api, struct http_request *request);

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* POST /v1/sandboxes/ID/fork: sandboxes that go on from where another one is. */
+/* What is made of a sandbox that runs on: POST /v1/sandboxes/ID/fork, other sandboxes; …/snapshot, a
+ * template.
+ */
 #include "host-ctl/api/api_commands.h"
 #include "host-ctl/http/http_body.h"
 #include "host-ctl/sandbox/sandbox_fork.h"
+#include "host-ctl/sandbox/sandbox_snapshot.h"
 
 static void done(void *context, json_t *answer, const struct error *error)
 {
@@ -51,4 +54,31 @@ void api_sandbox_fork(struct api *api, struct http_request *request)
 	}
 	request->left = fork_left;
 	request->left_context = fork;
+}
+
+static void snapshot_left(void *context)
+{
+	sandbox_snapshot_leave(context);
+}
+
+void api_sandbox_snapshot(struct api *api, struct http_request *request)
+{
+	static const char *const fields[] = {"name", NULL};
+	struct sandbox_snapshot *snapshot = NULL;
+	struct sandbox *sandbox = NULL;
+	struct error error;
+	json_t *body = http_body_parse(request, fields, &error);
+	const char *name;
+
+	if (body && !template_name_read(body, "name", &name, &error))
+		sandbox = api_find_sandbox(api, request, &error);
+	if (sandbox)
+		snapshot = sandbox_snapshot_begin(sandbox, name, done, request, &error);
+	json_decref(body);
+	if (!snapshot) {
+		http_reply_error(request, &error);
+		return;
+	}
+	request->left = snapshot_left;
+	request->left_context = snapshot;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `host-ctl events`: what happens to sandboxes and commands, a line each, until we are ended. */
+/* `host-ctl events`: what happens to sandboxes and commands, and what is made of them, a line each, until we
+ * are ended. */
 #include "common/frame.h"
 #include "host-ctl/cli/cli.h"
 #include "host-ctl/cli/verbs.h"
@@ -39,8 +40,9 @@ static int print_event(const json_t *event)
 	}
 	if (localtime_r(&seconds, &parts))
 		strftime(at, sizeof at, "%H:%M:%S", &parts);
-	snprintf(line, sizeof line, "%s %s %s %s %s%s", at, text(event, "sandbox"), text(event, "command"),
-		text(event, "state"), text(event, "result"), text(event, "reason"));
+	/* One has a command, or a template, or neither. */
+	snprintf(line, sizeof line, "%s %s %s%s %s %s%s", at, text(event, "sandbox"), text(event, "command"),
+		text(event, "template"), text(event, "state"), text(event, "result"), text(event, "reason"));
 	cli_clean_text(clean, sizeof clean, line);
 	puts(clean);
 	return cli_finish_output();

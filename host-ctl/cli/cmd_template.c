@@ -240,8 +240,8 @@ static void print_state(const json_t *template)
 
 static int print_template(const json_t *template)
 {
+	const json_t *snapshot = json_object_get(template, "snapshot"), *line;
 	char time[CLI_TIME_MAX], shown[CLI_TEXT_MAX];
-	const json_t *line;
 	size_t i;
 
 	print_state(template);
@@ -249,7 +249,12 @@ static int print_template(const json_t *template)
 		return cli_finish_output();
 	cli_format_time(number(template, "created_ms"), time);
 	cli_clean_text(shown, sizeof shown, cli_text(template, "generation"));
-	printf("built   %s in %lld ms, generation %s\n", time, number(template, "build_ms"), shown);
+	printf("%s   %s in %lld ms, generation %s\n", snapshot ? "saved" : "built", time,
+		number(template, "build_ms"), shown);
+	if (snapshot) {
+		cli_clean_text(shown, sizeof shown, cli_text(snapshot, "sandbox"));
+		printf("of      sandbox %s\n", shown);
+	}
 	cli_clean_text(shown, sizeof shown, cli_text(input(template, "image"), "path"));
 	printf("image   %s\nmem     %lld MiB, %lld KiB saved\ncpus    %lld\n", shown,
 		(long long)json_integer_value(input(template, "memory_bytes")) >> 20,

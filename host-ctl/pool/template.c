@@ -209,7 +209,7 @@ static void set_working_set(struct template *template)
 
 static void set_source(struct template *template, unsigned int rehearsals, const char *image)
 {
-	json_t *inputs = json_object_get(template->about, "inputs");
+	json_t *inputs = json_object_get(template->about, "inputs"), *cid = json_object_get(inputs, "cid");
 
 	snprintf(template->state_path, TEMPLATE_FD_PATH, "/proc/self/fd/%d", template->state);
 	snprintf(template->memory_path, TEMPLATE_FD_PATH, "/proc/self/fd/%d", template->memory);
@@ -223,8 +223,9 @@ static void set_source(struct template *template, unsigned int rehearsals, const
 		.memory = {template->memory_path, template->memory_name},
 		.memory_bytes = (uint64_t)json_integer_value(json_object_get(inputs, "memory_bytes")),
 		.cpus = (unsigned int)json_integer_value(json_object_get(inputs, "cpus")),
-		.cid = TEMPLATE_CID,
-		.rehearsals = rehearsals};
+		.cid = cid ? (uint32_t)json_integer_value(cid) : TEMPLATE_CID,
+		.rehearsals = rehearsals,
+		.notes = json_object_get(template->about, TEMPLATE_SNAPSHOT) != NULL};
 	if (template->working_set >= 0)
 		set_working_set(template);
 	if (template->disk >= 0)
@@ -404,4 +405,20 @@ json_t *template_inputs(const struct vm_config *config, const struct vm_source *
 	}
 	json_decref(inputs);
 	return NULL;
+}
+
+json_t *template_inputs_of_saved(
+	const struct vm_config *config, const struct vm_source *source, json_t *image)
+{
+	json_t *inputs = json_pack("{s:I,s:i,s:I,s:b,s:s,s:[],s:O}", "memory_bytes",
+		(json_int_t)source->memory_bytes, "cpus", (int)source->cpus, "cid", (json_int_t)source->cid,
+		"serial", config->serial_directory != NULL, "version", TINDERBOX_VERSION, "run", "image",
+		image);
+
+	if (inputs && source->disk_bytes &&
+		json_object_set_new(inputs, "disk_bytes", json_integer((json_int_t)source->disk_bytes))) {
+		json_decref(inputs);
+		inputs = NULL;
+	}
+	return inputs;
 }

@@ -31,7 +31,7 @@ enum {
 	TEMPLATE_DISK_UNIT = 1024 * 1024,
 	TEMPLATE_NAME_MAX = 64, /* NUL included */
 	TEMPLATE_FORMAT = 1,	/* of template.json */
-	TEMPLATE_CID = 3,	/* a clone keeps the vsock address of its template */
+	TEMPLATE_CID = 3, /* a clone keeps the vsock address of its template; that of one that was built */
 	TEMPLATE_JSON_MAX = 1024 * 1024,
 	TEMPLATE_FD_PATH = 32,
 };
@@ -40,6 +40,8 @@ enum {
 #define TEMPLATE_DISK "disk"			  /* its file in the folder */
 #define TEMPLATE_DISK_SUM "disk_sum"		  /* of template.json: what file_sum says of that */
 #define TEMPLATE_BASE "base"
+/* In template.json of one that is made of a sandbox: its clones note their files (vm_source.notes). */
+#define TEMPLATE_SNAPSHOT "snapshot"
 
 struct template
 {
@@ -100,5 +102,11 @@ void template_drop(struct template *template);
  */
 json_t *template_inputs(const struct vm_config *config, const struct vm_source *source,
 	const char *const *commands, unsigned int count, struct error *error);
+/*
+ * The same of one that is made of a sandbox: what its guest was booted with is not known any more, but which
+ * vsock address it has is. image: {"path", "bytes", "changed_ns"}, a reference is taken. NULL without memory.
+ */
+json_t *template_inputs_of_saved(
+	const struct vm_config *config, const struct vm_source *source, json_t *image);
 
 #endif

@@ -24,7 +24,8 @@ struct template_job {
 	char name[TEMPLATE_NAME_MAX];
 	unsigned int slot, rehearsals;
 	const struct room *room;
-	bool loading; /* no build: it is on the disk */
+	bool loading;			   /* no build: it is on the disk */
+	const struct template_saved *from; /* no build: of this; else NULL */
 	bool saving, saved, checked;
 	char folder_name[TEMPLATE_FOLDER_MAX];
 	int folder, disk;
@@ -42,6 +43,7 @@ struct template_job {
 	struct error work_error;
 	struct template *work_template;
 	char work_cause[TEMPLATE_DISK_CAUSE_MAX];
+	const char *work_name;
 	pid_t recorded_pid; /* 0: no working set is being recorded */
 	/* Of the worker that reads the disk beside the clone that checks, while there is one. */
 	bool sums;
@@ -71,6 +73,11 @@ static void tell(const struct template_job *job, enum template_phase phase, unsi
 		job->events->progress(job->context, phase, command);
 }
 
+static const char *done_word(const struct template_job *job)
+{
+	return job->loading ? "loaded" : job->from ? "made" : "built";
+}
+
 static void abandon(struct template_job *job)
 {
 	if (job->folder_name[0])
@@ -95,7 +102,7 @@ static void finish(struct template_job *job)
 	struct template *template = job->error.kind ? NULL : job->template;
 
 	if (template)
-		log_info("template %s is ready: %s in %llu ms", job->name, job->loading ? "loaded" : "built",
+		log_info("template %s is ready: %s in %llu ms", job->name, done_word(job),
 			(unsigned long long)((clock_now() - job->started_ns) / CLOCK_NS_PER_MS));
 	/* Whoever is told finds nothing left. */
 	abandon(job);
@@ -121,13 +128,12 @@ static void set_failed(struct template_job *job, int status, const char *cause)
 		return;
 	if (disk_is_full(job, status, cause))
 		error_set(&job->error, ERROR_BUILD_FAILED,
-			"template %s could not be built: %.200s: the disk of %.128s is full: free some of "
-			"it, or "
-			"name a folder on another with --state-dir",
-			job->name, cause, job->store->path);
+			"template %s could not be %s: %.200s: the disk of %.128s is full: free some of it, "
+			"or name a folder on another with --state-dir",
+			job->name, done_word(job), cause, job->store->path);
 	else
 		error_set(&job->error, ERROR_BUILD_FAILED, "template %s could not be %s: %s", job->name,
-			job->loading ? "loaded" : "built", cause);
+			done_word(job), cause);
 }
 
 static void set_failed_status(struct template_job *job, int status)
@@ -303,14 +309,17 @@ static void give_name(void *context)
 {
 	struct template_job *job = context;
 
-	job->work_status = template_store_name(job->store, job->folder_name, job->name);
+	job->work_status = template_store_name(job->store, job->folder_name, job->name, job->from != NULL);
 }
 
 static void named(void *context)
 {
 	struct template_job *job = context;
 
-	if (job->work_status) {
+	if (job->work_status == -EEXIST && job->from) {
+		error_set(&job->error, ERROR_CONFLICT,
+			"there is a template %s by now: give another name, or remove that one", job->name);
+	} else if (job->work_status) {
 		set_failed_status(job, job->work_status);
 	} else {
 		/* A cancel came too late: it has its name. */
@@ -549,6 +558,54 @@ int template_build(struct template_store *store, const struct vm_config *config,
 	}
 	*out = job;
 	return 0;
+}
+
+/* --- of a guest that was saved --- */
+
+static void take_files(void *context)
+{
+	struct template_job *job = context;
+
+	job->work_status = template_files_take(job->from, job->folder, &job->work_name);
+}
+
+static void files_taken(void *context)
+{
+	struct template_job *job = context;
+	const int status = job->work_status;
+
+	if (status) {
+		snprintf(job->work_cause, sizeof job->work_cause, "copying its %s: %s", job->work_name,
+			status == -EBADMSG ? "it has another size than it was saved with"
+					   : strerror(-status));
+		set_failed(job, status, job->work_cause);
+	}
+	if (job->error.kind || begin_check(job))
+		finish(job);
+}
+
+int template_make(struct template_store *store, const struct vm_config *config,
+	const struct template_order *order, const struct template_events *events, void *context,
+	struct template_job **out, struct error *error)
+{
+	struct template_job *job = create(store, config, order, events, context, error);
+	int status = job ? 0 : -ENOMEM;
+
+	if (!job)
+		return status;
+	job->from = order->saved;
+	job->about = json_incref(order->saved->about);
+	status = template_store_begin(job->store, job->name, job->folder_name, &job->folder);
+	if (!status)
+		status = worker_start(config->loop, take_files, files_taken, job);
+	if (!status) {
+		*out = job;
+		return 0;
+	}
+	set_failed_status(job, status);
+	*error = job->error;
+	free_job(job);
+	return status;
 }
 
 int template_fetch(struct template_store *store, const struct vm_config *config,

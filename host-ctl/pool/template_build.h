@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Makes templates, and loads those of the disk.
+ * Makes templates, by a build or of a sandbox's guest that was saved, and loads those of the disk.
  *
- *   build: (a disk) ──▶ a VM boots ──it has saved itself──▶ read ──▶ a clone ──it got warm──▶ sealed, on the
- * disk ──▶ done load:                                      read ──▶ a clone ──it got warm──▶ sealed
- * ───────────────▶ done Any failure, and cancel: the VM is ended, nothing is left, done with the error.
+ *   build  (a disk) ─▶ a VM boots ─saved─┐
+ *   make   its files are copied ───────────┼─▶ read ─▶ a clone ─warm─▶ sealed, on the disk ─▶ done
+ *   load   ────────────────────────────────┴─▶ read ─▶ a clone ─warm─▶ sealed ──────────────▶ done
+ *
+ * Any failure, and cancel: the VM is ended, nothing is left, done with the error.
  *
  * Reading into memory, recording the working set and bringing to the disk take up to seconds and are a
  * worker's; a cancel waits for its end, and comes too late once a build is being given its name. The loop
@@ -24,11 +26,12 @@
 #define HOST_CTL_TEMPLATE_BUILD_H
 
 #include "host-ctl/pool/room.h"
+#include "host-ctl/pool/template_files.h"
 #include "host-ctl/pool/template_store.h"
 
 enum { TEMPLATE_COMMANDS_MAX = 64, TEMPLATE_COMMAND_TIMEOUT_MS = 10 * 60 * 1000 };
 
-/* Of a build, in this order. */
+/* Of a build, in this order; making has the first and the last two. */
 enum template_phase {
 	TEMPLATE_WAITING, /* for another build or load */
 	TEMPLATE_BOOTING,
@@ -56,16 +59,22 @@ struct template_order {
 	const struct vm_source *source; /* a boot; outlives the job */
 	const char *const *commands;	/* outlive the job */
 	unsigned int count;
-	unsigned int rehearsals; /* of the clones */
-	unsigned int slot;	 /* of its VMs, one at a time */
-	const struct room *room; /* that has to hold the template's memory; outlives the job */
-	const char *mkfs;	 /* mkfs.ext4, for a source with disk_bytes; outlives the job */
+	unsigned int rehearsals;	    /* of the clones */
+	unsigned int slot;		    /* of its VMs, one at a time */
+	const struct room *room;	    /* that has to hold the template's memory; outlives the job */
+	const char *mkfs;		    /* mkfs.ext4, for a source with disk_bytes; outlives the job */
+	const struct template_saved *saved; /* outlives the job; of template_make alone */
 };
 
 struct template_job;
 
 /* Begins. 0: done will be called, from the loop; -errno: *error says why not, and nothing is left. */
 int template_build(struct template_store *store, const struct vm_config *config,
+	const struct template_order *order, const struct template_events *events, void *context,
+	struct template_job **job, struct error *error);
+/* The same of a guest that was saved: of order, source, commands, count and mkfs are not used. done tells
+ * conflict, when something has the name by then. */
+int template_make(struct template_store *store, const struct vm_config *config,
 	const struct template_order *order, const struct template_events *events, void *context,
 	struct template_job **job, struct error *error);
 /* The same for one that is on the disk: of order, source, commands and count are not used. -ENOENT: there is

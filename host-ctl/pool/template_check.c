@@ -5,11 +5,14 @@
 
 #include <errno.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 enum { WRITE_OTHERS = S_IWGRP | S_IWOTH };
+
+#define CID_MAX ((json_int_t)UINT32_MAX - 1) /* the last is VMADDR_CID_ANY */
 
 static bool is_within(const json_t *value, json_int_t least, json_int_t most)
 {
@@ -29,7 +32,8 @@ static bool is_sum_or_none(const json_t *value)
 static const char *check_inputs(const json_t *inputs)
 {
 	const json_t *memory = json_object_get(inputs, "memory_bytes"),
-		     *image = json_object_get(inputs, "image"), *disk = json_object_get(inputs, "disk_bytes");
+		     *image = json_object_get(inputs, "image"), *disk = json_object_get(inputs, "disk_bytes"),
+		     *cid = json_object_get(inputs, "cid");
 	const char *path = json_string_value(json_object_get(image, "path"));
 
 	if (!is_within(json_object_get(inputs, "cpus"), 1, TEMPLATE_CPUS_MAX))
@@ -42,6 +46,8 @@ static const char *check_inputs(const json_t *inputs)
 			    json_integer_value(disk) % TEMPLATE_DISK_UNIT))
 		return "disk_bytes in its template.json is not from 16M to 1024G in whole MiB: build it "
 		       "again";
+	if (cid && !is_within(cid, TEMPLATE_CID, CID_MAX))
+		return "cid in its template.json is not a vsock address of a guest: build it again";
 	if (!path || path[0] != '/' || !json_is_integer(json_object_get(image, "bytes")) ||
 		!json_is_integer(json_object_get(image, "changed_ns")))
 		return "image in its template.json is not whole: build it again";

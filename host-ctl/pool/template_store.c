@@ -177,11 +177,11 @@ void template_store_abandon(const struct template_store *store, const char *fold
 }
 
 /* The folder gets the name. What had it before has the folder's name then, and goes. */
-static int give_name(const struct template_store *store, const char *folder, const char *name)
+static int give_name(const struct template_store *store, const char *folder, const char *name, bool is_new)
 {
 	if (renameat2(store->folder, folder, store->folder, name, RENAME_NOREPLACE) == 0)
 		return 0;
-	if (errno != EEXIST)
+	if (errno != EEXIST || is_new)
 		return -errno;
 	if (renameat2(store->folder, folder, store->folder, name, RENAME_EXCHANGE) < 0)
 		return -errno;
@@ -204,13 +204,18 @@ int template_store_write(int fd, const struct template *template)
 	return !r && fsync(fd) < 0 ? -errno : r;
 }
 
-int template_store_name(const struct template_store *store, const char *folder, const char *name)
+int template_store_name(const struct template_store *store, const char *folder, const char *name, bool is_new)
 {
-	int r = give_name(store, folder, name);
+	int r = give_name(store, folder, name, is_new);
 
 	if (!r && fsync(store->folder) < 0)
 		log_warn("templates: %s", strerror(errno));
 	return r;
+}
+
+bool template_store_has(const struct template_store *store, const char *name)
+{
+	return store->folder >= 0 && faccessat(store->folder, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
 static struct template **place_of(struct template_store *store, const char *name)

@@ -42,10 +42,13 @@ void template_store_abandon(const struct template_store *store, const char *fold
 /* Writes template.json and brings all to the disk. 0 or -errno. It takes a while: for a worker. */
 int template_store_write(int fd, const struct template *template);
 /*
- * Gives a folder that was written its name, in place of what has it. 0 or -errno: then the folder is still to
- * be abandoned. For a worker. Of store it reads the folder only.
+ * Gives a folder that was written its name, in place of what has it; is_new: -EEXIST, if something has. 0 or
+ * -errno: then the folder is still to be abandoned. For a worker. Of store it reads the folder only.
  */
-int template_store_name(const struct template_store *store, const char *folder, const char *name);
+int template_store_name(
+	const struct template_store *store, const char *folder, const char *name, bool is_new);
+/* Something has that name, be it a template or damaged. */
+bool template_store_has(const struct template_store *store, const char *name);
 /* Makes one that is on the disk, loaded and sealed, the loaded one of its name. */
 void template_store_add(struct template_store *store, struct template *template);
 

@@ -7,12 +7,12 @@
  *             └──────build──────────▶        damaged ───build───▶   ready   (until it is removed, or the
  * daemon ends: then stored)
  *
- * Builds are made one at a time, in order; at most TEMPLATES_BUILDS_MAX wait. Beside them, one at a time, are
- * loads: of what is on the disk when a run or a pool's target asks for it, which waits for that. A build and
- * a load of one name do not meet. `base` is loaded at the start when its inputs are the present ones, built
- * otherwise; its pool starts with it. When it cannot be made, that pool boots its VMs (templates_ill_reason
- * says why), and it is tried again, as are loads for a target, after TEMPLATES_RETRY_MIN_MS, twice as long
- * each time, at most TEMPLATES_RETRY_MAX_MS.
+ * Builds, and what is made of sandboxes, are made one at a time, in order; at most TEMPLATES_BUILDS_MAX wait.
+ * Beside them, one at a time, are loads: of what is on the disk when a run or a pool's target asks for it,
+ * which waits for that. A build and a load of one name do not meet. `base` is loaded at the start when its
+ * inputs are the present ones, built otherwise; its pool starts with it. When it cannot be made, that pool
+ * boots its VMs (templates_ill_reason says why), and it is tried again, as are loads for a target, after
+ * TEMPLATES_RETRY_MIN_MS, twice as long each time, at most TEMPLATES_RETRY_MAX_MS.
  *
  * What is damaged, or is of an image that has changed, is not loaded again within TEMPLATES_FAULT_MS: whoever
  * asks is told the reason.
@@ -98,14 +98,27 @@ struct templates_request {
 	uint64_t memory_bytes, disk_bytes;
 	unsigned int cpus, count;
 	const char *const *commands;
+	const struct template_saved *saved; /* of templates_make; else NULL */
 	const struct template_events *events;
 	void *context;
 };
 int templates_build(
 	struct templates *templates, const struct templates_request *request, struct error *error);
+/*
+ * Makes one of a guest that was saved, when its turn among the builds comes; saved is kept until done was
+ * called, too. memory_bytes, disk_bytes and cpus are its guest's; image and commands are not used. 0, or -1
+ * with *error set: as of templates_check_new; exhausted, as of room_check.
+ */
+int templates_make(struct templates *templates, const struct templates_request *request, struct error *error);
+/* Whether one of that name may be made now: 0, or -1 with *error set: conflict, it is there, or is about to
+ * be, or this daemon has none; exhausted, TEMPLATES_BUILDS_MAX wait; not_ready, the daemon is stopping. */
+int templates_check_new(const struct templates *templates, const char *name, struct error *error);
+/* What all VMs are started with, for template_inputs_of_saved. */
+const struct vm_config *templates_vm_config(const struct templates *templates);
 /* The name of what builds wait for; NULL: nothing. */
 const char *templates_busy_with(const struct templates *templates);
-/* Ends the build that this context asked for: done is still called, from within if it waited. */
+/* Ends the build, or what is made, that this context asked for: done is still called, from within if it
+ * waited. */
 void templates_cancel(struct templates *templates, const void *context, const char *cause);
 /* There is room again for the output of that build. */
 void templates_continue(struct templates *templates, const void *context);

@@ -222,12 +222,16 @@ static int start_job(struct templates_lane *lane, struct error *error)
 		.rehearsals = templates->config.source.rehearsals,
 		.slot = TEMPLATES_SLOT + lane->loads,
 		.room = &templates->room,
-		.mkfs = templates->config.mkfs};
+		.mkfs = templates->config.mkfs,
+		.saved = lane->request.saved};
+	const bool makes = order.saved != NULL;
 
 	if (lane->request.events && room_check(&templates->room, &lane->source, true, error))
 		return -ENOMEM;
-	log_info("%s template %s", lane->loads ? "loading" : "building", lane->name);
-	return (lane->loads ? template_fetch : template_build)(
+	log_info("%s template %s", lane->loads ? "loading" : makes ? "making" : "building", lane->name);
+	return (lane->loads ? template_fetch
+		: makes	    ? template_make
+			    : template_build)(
 		&templates->store, &templates->config.vm, &order, &job_events, lane, &lane->job, error);
 }
 
@@ -356,29 +360,84 @@ static int check_place(const struct templates *templates, const char *name, stru
 		TEMPLATES_MAX);
 }
 
-int templates_build(struct templates *templates, const struct templates_request *request, struct error *error)
+/* What no request can change: 0, or -1 with *error set. */
+static int check_name(const struct templates *templates, const char *name, struct error *error)
 {
 	if (templates->config.cold)
 		return error_set(error, ERROR_CONFLICT,
 			"this daemon has no templates: start it without --cold to build some");
-	if (is_base(request->name))
+	if (is_base(name))
 		return error_set(error, ERROR_CONFLICT,
 			"%s is the daemon's own, built at its start from what that is told: give another "
 			"name",
 			TEMPLATE_BASE);
 	if (templates->stopping)
 		return error_set(error, ERROR_NOT_READY, "the daemon is stopping: try again when it is back");
-	if (check_request(templates, request, error) || check_place(templates, request->name, error))
-		return -1;
-	if (templates->waiting_count == TEMPLATES_BUILDS_MAX)
-		return error_set(error, ERROR_EXHAUSTED,
-			"template %s is being built, and %d builds wait already: try again when some are "
-			"done",
-			templates_busy_with(templates) ? templates_busy_with(templates) : request->name,
-			TEMPLATES_BUILDS_MAX);
+	return 0;
+}
+
+static int check_queue(const struct templates *templates, const char *name, struct error *error)
+{
+	if (templates->waiting_count < TEMPLATES_BUILDS_MAX)
+		return 0;
+	return error_set(error, ERROR_EXHAUSTED,
+		"template %s is being built, and %d builds wait already: try again when some are done",
+		templates_busy_with(templates) ? templates_busy_with(templates) : name, TEMPLATES_BUILDS_MAX);
+}
+
+static void enqueue(struct templates *templates, const struct templates_request *request)
+{
 	templates->waiting[templates->waiting_count++] = *request;
 	templates_schedule(templates);
+}
+
+int templates_build(struct templates *templates, const struct templates_request *request, struct error *error)
+{
+	if (check_name(templates, request->name, error) || check_request(templates, request, error) ||
+		check_place(templates, request->name, error) || check_queue(templates, request->name, error))
+		return -1;
+	enqueue(templates, request);
 	return 0;
+}
+
+/* It is built, or made, or will be. */
+static bool is_coming(const struct templates *templates, const char *name)
+{
+	bool comes = has(&templates->builds, name);
+
+	for (unsigned int i = 0; i < templates->waiting_count && !comes; i++)
+		comes = !strcmp(templates->waiting[i].name, name);
+	return comes;
+}
+
+int templates_check_new(const struct templates *templates, const char *name, struct error *error)
+{
+	if (check_name(templates, name, error))
+		return -1;
+	if (is_coming(templates, name))
+		return error_set(error, ERROR_CONFLICT,
+			"a template %s is being made already: give another name", name);
+	if (template_store_has(&templates->store, name))
+		return error_set(error, ERROR_CONFLICT,
+			"there is a template %s already: give another name, or remove that one", name);
+	return check_place(templates, name, error) || check_queue(templates, name, error) ? -1 : 0;
+}
+
+int templates_make(struct templates *templates, const struct templates_request *request, struct error *error)
+{
+	struct templates_lane trial = {.templates = templates, .request = *request};
+
+	set_source(&trial);
+	if (templates_check_new(templates, request->name, error) ||
+		room_check(&templates->room, &trial.source, true, error))
+		return -1;
+	enqueue(templates, request);
+	return 0;
+}
+
+const struct vm_config *templates_vm_config(const struct templates *templates)
+{
+	return &templates->config.vm;
 }
 
 void templates_cancel(struct templates *templates, const void *context, const char *cause)
@@ -394,8 +453,8 @@ void templates_cancel(struct templates *templates, const void *context, const ch
 		if (templates->waiting[i].context != context)
 			continue;
 		request = take_waiting(templates, i);
-		error_set(&error, ERROR_BUILD_FAILED, "template %s could not be built: %s", request.name,
-			cause);
+		error_set(&error, ERROR_BUILD_FAILED, "template %s could not be %s: %s", request.name,
+			request.saved ? "made" : "built", cause);
 		request.events->done(request.context, NULL, &error);
 		return;
 	}

@@ -57,3 +57,13 @@ void events_tell_command(struct events *events, const struct command *command)
 			"command", command->id, "state", ended ? "ended" : "started", "result",
 			ended ? json_string(run_result_name(&command->result)) : json_null()));
 }
+
+void events_tell_template(
+	struct events *events, const char *sandbox, const char *template, const struct error *error)
+{
+	if (!events->listeners.first)
+		return;
+	publish(events, json_pack("{s:s,s:s,s:s,s:s,s:o}", "event", "template", "sandbox", sandbox,
+				"template", template, "state", error ? "failed" : "made", "reason",
+				error ? json_string(error->message) : json_null()));
+}

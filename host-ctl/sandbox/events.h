@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What happens to sandboxes and commands, told to all who listen, at once and in order. Nobody is waited for.
+/* What happens to sandboxes and commands, and what is made of the former, told to all who listen, at once and
+ * in order. Nobody is waited for.
  */
 #ifndef HOST_CTL_EVENTS_H
 #define HOST_CTL_EVENTS_H
@@ -29,5 +30,10 @@ void events_tell_sandbox(struct events *events, const struct sandbox *sandbox, e
 /* {"seq","time_ms","event":"command","sandbox","command","state","result"}: when it was started, and when it
  * has ended. */
 void events_tell_command(struct events *events, const struct command *command);
+
+/* {"seq","time_ms","event":"template","sandbox","template","state","reason"}: of a sandbox's guest one was
+ * made, or, with an error (else NULL), could not be. */
+void events_tell_template(
+	struct events *events, const char *sandbox, const char *template, const struct error *error);
 
 #endif

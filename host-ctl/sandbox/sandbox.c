@@ -634,6 +634,6 @@ int sandbox_restore(
 	settle_clocks(sandbox);
 	/* The vmm may be writing still, and then answers to nobody. */
 	if (sandbox->interrupted || writes)
-		sandbox_set_clock(sandbox, SANDBOX_CLOCK_PATIENCE, SANDBOX_SAVE_MS);
+		sandbox_set_clock(sandbox, SANDBOX_CLOCK_PATIENCE, sandbox_copy_ms(sandbox));
 	return 0;
 }

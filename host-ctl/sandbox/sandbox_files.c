@@ -107,6 +107,37 @@ uint64_t sandbox_files_copy_bytes(const char *state_directory, const char *id)
 	return bytes;
 }
 
+/* What a file of its folder takes; 0: there is none. */
+static uint64_t bytes_of(const char *state_directory, const char *id, const char *name)
+{
+	char path[PATH_MAX];
+	struct stat status;
+
+	sandbox_files_path(state_directory, id, name, path, sizeof path);
+	return lstat(path, &status) < 0 ? 0 : (uint64_t)status.st_blocks * SANDBOX_FILES_BLOCK;
+}
+
+int sandbox_files_check_copy(const char *state_directory, const char *id, uint64_t memory_bytes,
+	uint64_t reserve, struct error *error)
+{
+	const uint64_t most = memory_bytes + bytes_of(state_directory, id, SANDBOX_FILES_UPPER) +
+			      bytes_of(state_directory, id, SANDBOX_FILES_LOWER);
+	struct statvfs disk;
+	uint64_t left;
+
+	if (!reserve || statvfs(state_directory, &disk) < 0)
+		return 0;
+	left = (uint64_t)disk.f_bavail * disk.f_frsize;
+	if (left > reserve + most)
+		return 0;
+	return error_set(error, ERROR_EXHAUSTED,
+		"no room for a copy of sandbox %s, which may take %llu MiB: %llu MiB are left where the "
+		"state folder %.200s is, and %llu MiB are kept free (--disk-reserve): delete sandboxes or "
+		"templates, or free some of that disk",
+		id, (unsigned long long)(most >> MIB_SHIFT), (unsigned long long)(left >> MIB_SHIFT),
+		state_directory, (unsigned long long)(reserve >> MIB_SHIFT));
+}
+
 /* --- keeping --- */
 
 /* What the links do not tell of it. */

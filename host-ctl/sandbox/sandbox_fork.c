@@ -5,10 +5,8 @@
 #include "host-ctl/sandbox/sandboxes_private.h"
 
 #include <stddef.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
 const char *const sandbox_fork_fields[] = {
 	"count", "name", "metadata", "env", "ttl_ms", "idle", "memory_max", "cpu_max", "pids_max", NULL};
@@ -427,14 +425,10 @@ static int begin(struct sandbox_fork *fork, struct sandbox *parent, const struct
 {
 	const struct sandboxes_config *config = &fork->all->config;
 	enum sandbox_state next;
-	unsigned char random[8];
 
 	fork->timer = loop_add_timer(config->loop, go_on, fork);
-	if (!fork->timer || getrandom(random, sizeof random, 0) != sizeof random)
+	if (!fork->timer || sandbox_copy_name(fork->folder))
 		return error_set(error, ERROR_INTERNAL, "out of memory for the sandbox");
-	/* Not an id: no row will ever be of it. */
-	snprintf(fork->folder, sizeof fork->folder, "fk-%02x%02x%02x%02x%02x%02x%02x%02x", random[0],
-		random[1], random[2], random[3], random[4], random[5], random[6], random[7]);
 	if (sandbox_check(parent, SANDBOX_COPY, &next, error) || plan(fork, parent, order, error))
 		return -1;
 	fork->copy = (struct sandbox_copy){.folder = fork->folder, .copied = copied};

@@ -90,11 +90,15 @@ void sandbox_suspension_forget(struct sandbox *sandbox);
  * sandbox_copy_leave. */
 struct sandbox_copy {
 	const char *folder; /* among those of sandboxes, and no sandbox's: what is saved goes there */
+	bool flat;	    /* as of sandbox_save.h */
 	/* All of it is there; or, with an error (else NULL), not, and what is there is nothing. Called from
 	 * within anything: it only takes note of it. */
 	void (*copied)(struct sandbox_copy *copy, const struct error *error);
 	uint64_t pause_us; /* that the guest did not run for it, from the request on to the reply */
+	uint64_t state_bytes, memory_bytes; /* of one that is there: in the files, without holes */
 };
+/* Draws a name for such a folder. Not an id: no row will ever be of it. 0 or -EIO. */
+int sandbox_copy_name(char name[SANDBOX_ID_MAX]);
 /* READY to COPYING, and back; to PAUSED if its vmm does not let it run on. 0, or -1 with *error set: it stays
  * as it is. */
 int sandbox_copy(struct sandbox *sandbox, struct sandbox_copy *copy, struct error *error);
@@ -104,6 +108,8 @@ void sandbox_copy_leave(struct sandbox *sandbox);
 void sandbox_suspension_look(struct sandbox *sandbox);
 /* Commands on their way to the guest are there, or their time is over. False: nobody waited for them. */
 bool sandbox_suspension_go_on(struct sandbox *sandbox);
+/* For how long its vmm may be writing a copy, of all of its disk too. */
+uint64_t sandbox_copy_ms(const struct sandbox *sandbox);
 /* A worker has its files. */
 bool sandbox_suspension_works(const struct sandbox *sandbox);
 

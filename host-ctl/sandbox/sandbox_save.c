@@ -20,7 +20,8 @@ static const char state_new[] = SANDBOX_SAVED_STATE SANDBOX_SAVED_NEW,
 		  pages_new[] = SANDBOX_SAVED_PAGES SANDBOX_SAVED_NEW,
 		  memory_new[] = SANDBOX_SAVED_MEMORY SANDBOX_SAVED_NEW,
 		  image_new[] = SANDBOX_FILES_IMAGE SANDBOX_SAVED_NEW,
-		  about_new[] = SANDBOX_SAVED_ABOUT SANDBOX_SAVED_NEW;
+		  about_new[] = SANDBOX_SAVED_ABOUT SANDBOX_SAVED_NEW,
+		  disk_new[] = TEMPLATE_DISK SANDBOX_SAVED_NEW;
 
 void sandbox_save_init(struct sandbox_save *save, const char *state_directory, const char *id,
 	const char *template, json_t *made)
@@ -31,7 +32,9 @@ void sandbox_save_init(struct sandbox_save *save, const char *state_directory, c
 		.own = -1,
 		.folder = -1,
 		.state = -1,
-		.memory = -1};
+		.memory = -1,
+		.disk = -1,
+		.disk_bytes = sandbox_saved_disk_bytes(made)};
 	snprintf(save->state_directory, sizeof save->state_directory, "%.3800s", state_directory);
 	snprintf(save->id, sizeof save->id, "%s", id);
 	snprintf(save->name, sizeof save->name, "%s", id);
@@ -77,11 +80,12 @@ static int open_folder(struct sandbox_save *save, const char *name, int *folder)
 	return *folder < 0 ? fail(save, "its folder", *folder) : 0;
 }
 
-int sandbox_save_make_copy(struct sandbox_save *save, const char *name)
+int sandbox_save_make_copy(struct sandbox_save *save, const char *name, bool flat)
 {
 	int status;
 
 	save->error.kind = ERROR_NONE;
+	save->flat = flat;
 	snprintf(save->name, sizeof save->name, "%s", name);
 	if (open_folder(save, save->id, &save->own))
 		return -1;
@@ -106,6 +110,7 @@ int sandbox_save_open(struct sandbox_save *save, bool whole)
 	save->wants_whole = false;
 	fd_close(&save->state);
 	fd_close(&save->memory);
+	fd_close(&save->disk);
 	if (save->folder < 0 && open_folder(save, save->name, &save->folder))
 		return -1;
 	sandbox_saved_tidy(save->folder);
@@ -113,7 +118,12 @@ int sandbox_save_open(struct sandbox_save *save, bool whole)
 	if (save->state < 0)
 		return fail(save, "its state", save->state);
 	save->memory = open_new(save->folder, whole ? memory_new : pages_new);
-	return save->memory < 0 ? fail(save, "its memory", save->memory) : 0;
+	if (save->memory < 0)
+		return fail(save, "its memory", save->memory);
+	if (!save->flat || !save->disk_bytes)
+		return 0;
+	save->disk = open_new(save->folder, disk_new);
+	return save->disk < 0 ? fail(save, "its disk", save->disk) : 0;
 }
 
 /* --- what they lie upon --- */
@@ -378,6 +388,8 @@ static int give_names(struct sandbox_save *save)
 		status = rename_new(folder, about_new, SANDBOX_SAVED_ABOUT);
 	if (!status)
 		status = rename_new(folder, pages_new, SANDBOX_SAVED_PAGES);
+	if (!status)
+		status = rename_new(folder, disk_new, TEMPLATE_DISK);
 	if (!status && !is_copy(save) && fsync(folder) < 0)
 		status = -errno;
 	if (!status)
@@ -396,10 +408,10 @@ void sandbox_save_work(struct sandbox_save *save)
 		fail(save, "what the vmm wrote is no state", status);
 		return;
 	}
-	if (find_base(save, sum) || save->wants_whole || take_image(save) ||
-		(is_copy(save) && take_disk(save)))
+	if (!save->flat && (find_base(save, sum) || save->wants_whole || take_image(save) ||
+				   (is_copy(save) && take_disk(save))))
 		return;
-	status = write_about(save, sum);
+	status = save->flat ? 0 : write_about(save, sum);
 	if (!status && !is_copy(save))
 		status = sync_all(save);
 	if (!status)
@@ -421,13 +433,14 @@ int sandbox_save_undo(struct sandbox_save *save)
 
 void sandbox_save_finish(struct sandbox_save *save)
 {
-	const int files[] = {save->base_state, save->base_memory, save->state, save->memory};
+	const int files[] = {
+		save->base_state, save->base_memory, save->state, save->memory, save->disk};
 
 	if (save->folder >= 0)
 		sandbox_saved_tidy(save->folder);
 	/* Whoever closes a large one last waits for its room to be given back. */
 	worker_close(files, sizeof files / sizeof files[0]);
-	save->base_state = save->base_memory = save->state = save->memory = -1;
+	save->base_state = save->base_memory = save->state = save->memory = save->disk = -1;
 	fd_close(&save->folder);
 	if (is_copy(save))
 		sandbox_saved_end_copying(save->state_directory, save->id);

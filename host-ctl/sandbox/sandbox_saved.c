@@ -93,6 +93,11 @@ uint64_t sandbox_saved_memory_bytes(const json_t *made)
 	return number_of(made, "memory_bytes");
 }
 
+uint64_t sandbox_saved_disk_bytes(const json_t *made)
+{
+	return number_of(made, "disk_bytes");
+}
+
 static void make_path(const char *state_directory, const char *id, const char *name, char path[PATH_MAX])
 {
 	sandbox_files_path(state_directory, id, name, path, PATH_MAX);
@@ -124,6 +129,54 @@ bool sandbox_saved_is_there(const char *state_directory, const char *id)
 bool sandbox_saved_has_disk(const char *state_directory, const char *id)
 {
 	return has(state_directory, id, SANDBOX_FILES_UPPER);
+}
+
+/* --- its image --- */
+
+static bool is_in_folder(const char *state_directory, const char *path)
+{
+	char all[PATH_MAX];
+	size_t length;
+
+	make_path(state_directory, "", "", all);
+	length = strlen(all);
+	return !strncmp(path, all, length) && path[length] == '/';
+}
+
+/* One that was started has its folder's; what it was made of at first is in what it is booted with. */
+static json_t *read_first_image(const char *state_directory, const char *id)
+{
+	int folder = sandbox_saved_open(state_directory, id);
+	const char *kind;
+	json_t *about =
+		folder < 0 ? NULL : json_file_read(folder, SANDBOX_FILES_BOOT, SANDBOX_SAVED_JSON_MAX, &kind);
+	json_t *image = json_incref(json_object_get(about, "image"));
+
+	json_decref(about);
+	fd_close(&folder);
+	return image;
+}
+
+json_t *sandbox_saved_find_image(
+	const char *state_directory, const char *id, const json_t *made, struct error *error)
+{
+	json_t *image = json_incref(json_object_get(made, "image"));
+	const char *path = json_string_value(json_object_get(image, "path"));
+	struct stat status;
+
+	if (path && is_in_folder(state_directory, path)) {
+		json_decref(image);
+		image = read_first_image(state_directory, id);
+		path = json_string_value(json_object_get(image, "path"));
+	}
+	if (path && stat(path, &status) == 0 && sandbox_saved_is_image(image, &status))
+		return image;
+	error_set(error, ERROR_CONFLICT,
+		"no template can be made of sandbox %s: the image %.300s is not there any more, or has "
+		"changed: put it back as it was",
+		id, path ? path : "that it is made of");
+	json_decref(image);
+	return NULL;
 }
 
 /* --- restoring --- */
@@ -331,7 +384,8 @@ void sandbox_saved_tidy(int folder)
 	size_t count = 0;
 	static const char *const names[] = {SANDBOX_SAVED_STATE SANDBOX_SAVED_NEW,
 		SANDBOX_SAVED_PAGES SANDBOX_SAVED_NEW, SANDBOX_SAVED_MEMORY SANDBOX_SAVED_NEW,
-		SANDBOX_FILES_IMAGE SANDBOX_SAVED_NEW, SANDBOX_SAVED_ABOUT SANDBOX_SAVED_NEW};
+		SANDBOX_FILES_IMAGE SANDBOX_SAVED_NEW, SANDBOX_SAVED_ABOUT SANDBOX_SAVED_NEW,
+		TEMPLATE_DISK SANDBOX_SAVED_NEW};
 
 	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
 		_Static_assert(sizeof names / sizeof names[0] <= WORKER_FDS_MAX, "one place for each");

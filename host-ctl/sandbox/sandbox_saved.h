@@ -49,8 +49,14 @@ bool sandbox_saved_is_image(const json_t *image, const struct stat *status);
  * folder's alone, so nobody changes it under one: its size has to do, and it gets the time that it had, for a
  * folder that was copied has another. */
 bool sandbox_saved_is_own_image(const json_t *image, const char *path, const struct stat *status);
+/* The image that a sandbox is made of, by a name that does not go with its folder: {"path", "bytes",
+ * "changed_ns"}, the caller's. NULL with *error set: conflict, it is not there any more, or not as it was. */
+json_t *sandbox_saved_find_image(
+	const char *state_directory, const char *id, const json_t *made, struct error *error);
 /* How much memory such a guest has; 0: it does not say. */
 uint64_t sandbox_saved_memory_bytes(const json_t *made);
+/* How long a file its disk is; 0: it has none. */
+uint64_t sandbox_saved_disk_bytes(const json_t *made);
 
 /* Its folder, an fd of the caller's; -ENOENT or another -errno. */
 int sandbox_saved_open(const char *state_directory, const char *id);

@@ -21,7 +21,8 @@
  *
  *   HOLDS ──what it wrote is on its disk──▶ PAUSES ─▶ SAVES ─▶ WRITES ──so is its disk──▶ RESUMES
  *
- * What fails, at each point, lets it run on.
+ * What fails, at each point, lets it run on. A copy that is flat has all of its memory and disk from the vmm,
+ * and no worker has more to do than to give the files their names.
  */
 #include "common/io.h"
 #include "common/log.h"
@@ -29,6 +30,7 @@
 #include "host-ctl/sandbox/sandbox_private.h"
 #include "host-ctl/sandbox/sandbox_record.h"
 #include "host-ctl/sandbox/sandbox_save.h"
+#include "host-ctl/sandbox/sandbox_saved.h"
 #include "host-ctl/sandbox/sandbox_sync.h"
 #include "host-ctl/sandbox/sandboxes_private.h"
 #include "host-ctl/support/clock.h"
@@ -38,6 +40,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
 enum phase { AWAITS, HOLDS, PAUSES, SAVES, WRITES, NOTES, ENDS, UNDOES, RESUMES };
 
@@ -132,6 +135,15 @@ static void end_here(struct sandbox *sandbox, enum sandbox_state next)
 	sandbox_move(sandbox, next, NULL);
 }
 
+static void note_pause(struct sandbox_suspension *suspension)
+{
+	const uint64_t ns = clock_now() - suspension->stands_ns;
+
+	if (suspension->copy)
+		suspension->copy->pause_us = ns / CLOCK_NS_PER_US;
+	metrics_observe(&suspension->all->config.metrics->copy_pause, ns);
+}
+
 static void resumed(struct vm_request *request, int status, int fd)
 {
 	struct sandbox_suspension *suspension =
@@ -142,8 +154,8 @@ static void resumed(struct vm_request *request, int status, int fd)
 	if (status)
 		log_warn("sandbox %s: the vmm could not let its guest run on: %s", sandbox->id,
 			strerror(-status));
-	if (suspension->copied && suspension->copy)
-		suspension->copy->pause_us = (clock_now() - suspension->stands_ns) / CLOCK_NS_PER_US;
+	if (suspension->copied)
+		note_pause(suspension);
 	end_here(sandbox, status ? SANDBOX_PAUSED : SANDBOX_READY);
 }
 
@@ -236,6 +248,24 @@ static void refuse(struct sandbox_suspension *suspension, const char *what, int 
 
 /* --- what comes one after the other --- */
 
+uint64_t sandbox_copy_ms(const struct sandbox *sandbox)
+{
+	return SANDBOX_SAVE_MS + sandbox_saved_disk_bytes(sandbox->made) / VM_READ_BYTES_PER_MS;
+}
+
+static int ask_save(struct sandbox_suspension *suspension, bool whole)
+{
+	const struct sandbox_save *files = &suspension->files;
+	const struct vm_save_files all = {.state = files->state,
+		.memory = files->memory,
+		.disk = files->disk,
+		.disk_bytes = files->disk_bytes};
+	struct vm *vm = suspension->sandbox->vm;
+
+	return files->flat ? vm_ask_save_whole(vm, &all, &suspension->save)
+			   : vm_ask_save(vm, files->state, files->memory, !whole, &suspension->save);
+}
+
 static void begin_save(struct sandbox_suspension *suspension, bool whole)
 {
 	struct sandbox *sandbox = suspension->sandbox;
@@ -247,9 +277,9 @@ static void begin_save(struct sandbox_suspension *suspension, bool whole)
 		give_up(suspension);
 		return;
 	}
-	sandbox_set_clock(sandbox, SANDBOX_CLOCK_PATIENCE, SANDBOX_SAVE_MS);
-	status = vm_ask_save(
-		sandbox->vm, suspension->files.state, suspension->files.memory, !whole, &suspension->save);
+	sandbox_set_clock(sandbox, SANDBOX_CLOCK_PATIENCE,
+		suspension->files.flat ? sandbox_copy_ms(sandbox) : SANDBOX_SAVE_MS);
+	status = ask_save(suspension, whole);
 	if (status)
 		refuse(suspension, "saved", status,
 			status == -EPERM ? "the daemon may not let its vmm write so much (CAP_SYS_RESOURCE)"
@@ -264,7 +294,7 @@ static void paused(struct vm_request *request, int status, int fd)
 
 	(void)fd;
 	if (!status) {
-		begin_save(suspension, false);
+		begin_save(suspension, suspension->files.flat);
 		return;
 	}
 	error_set(&sandbox->error, ERROR_INTERNAL, "the vmm could not pause sandbox %s: %s", sandbox->id,
@@ -348,6 +378,10 @@ static void saved(struct vm_request *request, int status, int fd)
 	if (status) {
 		refuse(suspension, "saved", status, suspension->save.words);
 		return;
+	}
+	if (suspension->copy) {
+		suspension->copy->state_bytes = suspension->save.state_bytes;
+		suspension->copy->memory_bytes = suspension->save.memory_bytes;
 	}
 	suspension->phase = WRITES;
 	/* The disk takes what it takes. */
@@ -551,7 +585,7 @@ static void held(void *context, const struct error *error)
 /* 0, or -1 with *error set. */
 static int begin_copy(struct sandbox_suspension *suspension, struct error *error)
 {
-	if (sandbox_save_make_copy(&suspension->files, suspension->copy->folder)) {
+	if (sandbox_save_make_copy(&suspension->files, suspension->copy->folder, suspension->copy->flat)) {
 		*error = suspension->files.error;
 		return -1;
 	}
@@ -559,6 +593,17 @@ static int begin_copy(struct sandbox_suspension *suspension, struct error *error
 	suspension->phase = HOLDS;
 	suspension->sync = sandbox_sync_begin(suspension->sandbox, held, suspension, error);
 	return suspension->sync ? 0 : -1;
+}
+
+int sandbox_copy_name(char name[SANDBOX_ID_MAX])
+{
+	unsigned char random[8];
+
+	if (getrandom(random, sizeof random, 0) != sizeof random)
+		return -EIO;
+	snprintf(name, SANDBOX_ID_MAX, "fk-%02x%02x%02x%02x%02x%02x%02x%02x", random[0], random[1], random[2],
+		random[3], random[4], random[5], random[6], random[7]);
+	return 0;
 }
 
 int sandbox_copy(struct sandbox *sandbox, struct sandbox_copy *copy, struct error *error)

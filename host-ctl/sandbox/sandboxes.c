@@ -30,6 +30,7 @@ void sandboxes_destroy(struct sandboxes *sandboxes)
 	while (sandboxes->operations)
 		operation_destroy(sandboxes->operations);
 	sandbox_forks_finish(sandboxes);
+	sandbox_snapshots_finish(sandboxes);
 	while (sandboxes->first)
 		sandboxes_forget(sandboxes->first);
 	journal_again_finish(&sandboxes->again);

@@ -15,6 +15,7 @@ struct sandboxes {
 	unsigned int command_count; /* of all sandboxes */
 	uint64_t output_bytes;	    /* held of commands that have ended */
 	struct list forks;	    /* under way (sandbox_fork.c) */
+	struct list snapshots;	    /* the same (sandbox_snapshot.c) */
 	unsigned int workers;	    /* that have files of sandboxes */
 	uint64_t disk_promised;	    /* bytes of the host's, to copies that forks have still to make */
 	struct loop_source *timer;  /* of the clocks of all (sandbox_clocks.c)... */
@@ -38,6 +39,11 @@ void sandboxes_changed(struct sandbox *sandbox, enum sandbox_state before);
 
 /* All forks that are under way, without anybody being told; before the sandboxes. */
 void sandbox_forks_finish(struct sandboxes *all);
+
+/* --- sandbox_snapshot.c --- */
+
+/* The same of snapshots. None is the templates' by then. */
+void sandbox_snapshots_finish(struct sandboxes *all);
 
 /* --- sandbox_clocks.c --- */
 

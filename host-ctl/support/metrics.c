@@ -31,6 +31,10 @@ static const struct {
 		offsetof(struct metrics, leftovers_removed)},
 	{"tinderbox_replays_total", "Requests answered with the answer of an earlier one of their key.",
 		offsetof(struct metrics, replays)},
+	{"tinderbox_snapshots_total", "Templates that were made of sandboxes.",
+		offsetof(struct metrics, snapshots)},
+	{"tinderbox_snapshots_failed_total", "Those that were begun, and could not be.",
+		offsetof(struct metrics, snapshots_failed)},
 };
 
 static const struct {
@@ -234,6 +238,9 @@ int metrics_write(const struct metrics *metrics, const struct metrics_gauges *ga
 		write_pool_counter(metrics, i, out);
 	write_head("tinderbox_run_seconds", "From a run's request to its result.", "histogram", out);
 	write_histogram(&metrics->run, "tinderbox_run_seconds", "", out);
+	write_head("tinderbox_copy_pause_seconds",
+		"How long a sandbox stood while it was copied, for a fork or a snapshot.", "histogram", out);
+	write_histogram(&metrics->copy_pause, "tinderbox_copy_pause_seconds", "", out);
 	for (size_t i = 0; i < sizeof pool_histograms / sizeof pool_histograms[0]; i++)
 		write_pool_histogram(metrics, i, out);
 	return ferror(out) ? -EIO : 0;

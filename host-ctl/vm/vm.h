@@ -21,6 +21,10 @@
  *
  *   LAUNCHED ──EVENT_STATE paused, `held` is called──▶ HELD ──vm_let_run──▶ BOOTING
  *
+ * One whose guest was saved at work (vm_source.notes) has it note its files first, as they are then:
+ *
+ *   IDENTITY ──▶ NOTING ──BASELINE_DONE──▶ CONNECTING
+ *
  * A VM that is started with a struct vm_build is to become a template, and never warm:
  *
  *   IDENTITY ──▶ CONNECTING ──▶ PREPARING or REHEARSING, back for each command; after the last
@@ -96,6 +100,7 @@ enum vm_state {
 	VM_BOOTING,
 	VM_HELLO,
 	VM_IDENTITY,
+	VM_NOTING,
 	VM_CONNECTING,
 	VM_PREPARING,
 	VM_REHEARSING,
@@ -154,6 +159,9 @@ struct vm_source {
 	unsigned int rehearsals; /* sample commands before a VM counts as warm */
 	bool same_machine;	 /* of a clone: it goes on as the machine that it was, by name and id */
 	bool held;		 /* of a clone: it does not run before vm_let_run */
+	/* Of a clone: what its guest tells as changed (AGENT_CHANGES) is against its files as it finds them.
+	 */
+	bool notes;
 };
 
 /* What a VM that is to become a template does before it is saved. Outlives the VM. */
@@ -201,9 +209,10 @@ struct vm_request {
 
 /* What a guest that stands has, written into files (vm_ask_save). */
 struct vm_save {
-	struct vm_request request;	    /* replied is called with fd -1, and then there is */
-	uint64_t state_bytes, memory_bytes; /* of status 0: what was written, without holes */
-	char words[VMM_MESSAGE_TEXT + 1];   /* of another: the vmm's, printable; may be empty */
+	struct vm_request request; /* replied is called with fd -1, and then there is */
+	/* Of status 0: what was written, without holes; the last of vm_ask_save_whole. */
+	uint64_t state_bytes, memory_bytes, disk_bytes;
+	char words[VMM_MESSAGE_TEXT + 1]; /* of another: the vmm's, printable; may be empty */
 };
 
 /* The owner of an OWNED VM. Called from the loop. */
@@ -366,6 +375,16 @@ int vm_ask_resume(struct vm *vm, struct vm_request *request);
  * stand; -ENODATA: it was booted, and so all of its memory differs; -ENOSPC and others, with words.
  */
 int vm_ask_save(struct vm *vm, int state, int memory, bool private_only, struct vm_save *save);
+/*
+ * The same of all of its memory, whatever it was made of, and of what its guest sees of its disk, as one
+ * file: the state is of a VM that has that file as the lower of a new disk. disk: -1 where it has none;
+ * disk_bytes: how long a file that is, by which its bounds are wider too.
+ */
+struct vm_save_files {
+	int state, memory, disk;
+	uint64_t disk_bytes;
+};
+int vm_ask_save_whole(struct vm *vm, const struct vm_save_files *files, struct vm_save *save);
 /* Of one that was taken back: its guest's; and what its cgroup is bounded to, 0: as its guest's is. It is so
  * again, as after a save, if an earlier daemon ended in one. */
 void vm_know_memory(struct vm *vm, uint64_t bytes, uint64_t most);

@@ -407,7 +407,9 @@ static void handle_identity_done(struct vm *vm, const struct frame *frame)
 		return;
 	}
 	vm->identified = true;
-	if (!vm->found)
+	if (!vm->found && vm->source->notes)
+		vm_note(vm);
+	else if (!vm->found)
 		vm_go_on(vm);
 	else if (vm->owner && vm->owner->identified)
 		vm->owner->identified(vm->owner_context);
@@ -424,7 +426,7 @@ static void handle_frame(struct vm *vm, const struct frame *frame)
 		handle_hello(vm, frame);
 	else if (vm->state == VM_IDENTITY || is_unidentified(vm))
 		handle_identity_done(vm, frame);
-	else if (vm->state == VM_PARKING && !vm->noted)
+	else if ((vm->state == VM_PARKING && !vm->noted) || vm->state == VM_NOTING)
 		vm_noted(vm, frame);
 	else
 		vm_end(vm, "the agent sent a control frame that was not asked for");

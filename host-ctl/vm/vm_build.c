@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From a VM whose commands are done to a template's two files: parked, paused, saved. */
+/* From a VM whose commands are done to a template's two files: parked, paused, saved. And that a guest notes
+ * its files, before that, or as a clone of one that was saved at work. */
 #include "common/io.h"
 #include "host-ctl/support/clock.h"
 #include "host-ctl/support/text.h"
@@ -30,6 +31,13 @@ void vm_park(struct vm *vm)
 		vm_lose(vm, "the agent's stream takes no request");
 }
 
+void vm_note(struct vm *vm)
+{
+	vm_move(vm, VM_NOTING);
+	if (vm_tell_agent(vm, AGENT_BASELINE, NULL, 0) < 0)
+		vm_lose(vm, "the agent's stream takes no request");
+}
+
 /* One whose root is not an overlay has nothing to note, and never tells of changes. */
 void vm_noted(struct vm *vm, const struct frame *frame)
 {
@@ -45,6 +53,8 @@ void vm_noted(struct vm *vm, const struct frame *frame)
 		snprintf(cause, sizeof cause, "the agent could not note the guest's files: %s",
 			status.status == ENOSPC ? "the guest's disk is full" : strerror(status.status));
 		vm_end(vm, cause);
+	} else if (vm->state == VM_NOTING) {
+		vm_go_on(vm);
 	} else {
 		vm->noted = true;
 		loop_set_timer(vm->timer, VM_PARK_MS * CLOCK_NS_PER_MS);

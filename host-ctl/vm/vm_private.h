@@ -36,6 +36,9 @@ int vm_tell_agent(struct vm *vm, uint8_t type, const void *payload, size_t lengt
 /* A build, after its last command: to PARKING, where the agent notes the files that are its clones' from the
  * first; when it has, and the time of that is over, to PAUSING. */
 void vm_park(struct vm *vm);
+/* A clone whose guest was saved at work: to NOTING, where the agent notes its files; then it goes on. */
+void vm_note(struct vm *vm);
+/* What the agent has answered in one of these two. */
 void vm_noted(struct vm *vm, const struct frame *frame);
 void vm_pause(struct vm *vm);
 /* A build's vmm replied to VMM_PAUSE or VMM_SAVE. */

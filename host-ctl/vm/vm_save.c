@@ -98,7 +98,8 @@ static int widen_files(struct vm *vm, uint64_t bytes)
 	return status;
 }
 
-static int widen(struct vm *vm)
+/* disk_bytes: of a disk that is written besides. */
+static int widen(struct vm *vm, uint64_t disk_bytes)
 {
 	const uint64_t bytes = vm_save_bytes_max(vm);
 	uint64_t former = vm->former_group_bytes;
@@ -110,11 +111,11 @@ static int widen(struct vm *vm)
 	if (!former)
 		status = cgroup_memory(vm->config->cgroups, vm->group, &former);
 	if (!status && former)
-		status = cgroup_set_memory(vm->config->cgroups, vm->group, former + bytes);
+		status = cgroup_set_memory(vm->config->cgroups, vm->group, former + bytes + disk_bytes);
 	if (status)
 		return status;
 	vm->former_group_bytes = former;
-	return widen_files(vm, bytes);
+	return widen_files(vm, disk_bytes > bytes ? disk_bytes : bytes);
 }
 
 void vm_know_memory(struct vm *vm, uint64_t bytes, uint64_t most)
@@ -130,13 +131,13 @@ void vm_know_memory(struct vm *vm, uint64_t bytes, uint64_t most)
 		vm->former_group_bytes = most;
 }
 
-int vm_ask_save(struct vm *vm, int state, int memory, bool private_only, struct vm_save *save)
+static int ask(struct vm *vm, uint64_t flags, const int *fds, size_t count, uint64_t disk_bytes,
+	struct vm_save *save)
 {
-	struct vmm_message message = {.type = VMM_SAVE, .arg0 = private_only ? VMM_SAVE_PRIVATE : 0};
-	const int fds[] = {state, memory};
+	struct vmm_message message = {.type = VMM_SAVE, .arg0 = flags};
 	int status;
 
-	save->state_bytes = save->memory_bytes = 0;
+	save->state_bytes = save->memory_bytes = save->disk_bytes = 0;
 	save->words[0] = '\0';
 	if (vm->state != VM_OWNED || vm->reaped)
 		return -ENOTCONN;
@@ -146,12 +147,28 @@ int vm_ask_save(struct vm *vm, int state, int memory, bool private_only, struct 
 	if (vm->saves)
 		return -EAGAIN;
 	vm->saves = true;
-	status = widen(vm);
+	status = widen(vm, disk_bytes);
 	if (!status)
-		status = vm_ask(vm, &message, fds, sizeof fds / sizeof fds[0], &save->request);
+		status = vm_ask(vm, &message, fds, count, &save->request);
 	if (status)
 		vm_end_save(vm);
 	return status;
+}
+
+int vm_ask_save(struct vm *vm, int state, int memory, bool private_only, struct vm_save *save)
+{
+	const int fds[] = {state, memory};
+
+	return ask(vm, private_only ? VMM_SAVE_PRIVATE : 0, fds, 2, 0, save);
+}
+
+int vm_ask_save_whole(struct vm *vm, const struct vm_save_files *files, struct vm_save *save)
+{
+	const int fds[VMM_SAVE_FDS_MAX] = {files->state, files->memory, files->disk};
+
+	if (files->disk < 0)
+		return ask(vm, 0, fds, VMM_SAVE_FDS_MAX - 1, 0, save);
+	return ask(vm, VMM_SAVE_DISK, fds, VMM_SAVE_FDS_MAX, files->disk_bytes, save);
 }
 
 void vm_save_replied(struct vm *vm, const struct vmm_message *message, struct vm_request *request)
@@ -168,4 +185,5 @@ void vm_save_replied(struct vm *vm, const struct vmm_message *message, struct vm
 	}
 	save->state_bytes = message->arg0;
 	save->memory_bytes = message->arg1;
+	save->disk_bytes = message->arg2;
 }

@@ -182,10 +182,21 @@ void fake_tell_changes(struct fake *fake)
 	fd_close(&fake->session);
 }
 
+/* 0, or the errno of it; -1: it is not answered. */
+static int told_status(const struct fake *fake)
+{
+	const char *nothing = fake->restored ? "clone-notes-nothing" : "baseline-nothing";
+	long number = fake_told_number(fake, fake->restored ? "clone-notes:" : "baseline-status:");
+
+	if (fake_told(fake, nothing))
+		return -1;
+	return number > 0 ? (int)number : 0;
+}
+
 /* BASELINE, or the end of the agent's stream. */
 static void note_files(struct fake *fake)
 {
-	struct agent_status status = {.status = 0};
+	struct agent_status status = {.status = told_status(fake)};
 	struct frame_reader reader;
 	struct frame frame;
 
@@ -197,10 +208,10 @@ static void note_files(struct fake *fake)
 		fake_fail("no proper BASELINE");
 	} else if (fake_told(fake, "baseline-garbage")) {
 		frame_write(fake->agent, AGENT_BASELINE_DONE, "garbage", 7, NULL, 0);
-	} else if (!fake_told(fake, "baseline-nothing")) {
-		if (fake_told_number(fake, "baseline-status:") > 0)
-			status.status = (int)fake_told_number(fake, "baseline-status:");
-		frame_write(fake->agent, AGENT_BASELINE_DONE, &status, sizeof status, NULL, 0);
+	} else {
+		fake->noted = true;
+		if (status.status >= 0)
+			frame_write(fake->agent, AGENT_BASELINE_DONE, &status, sizeof status, NULL, 0);
 	}
 	frame_reader_finish(&reader);
 }

@@ -8,7 +8,9 @@
 #include <sys/file.h>
 #include <unistd.h>
 
-enum { PAGE_BYTES = 4096 };
+enum { PAGE_BYTES = 4096, FLAT_AT = 2 * PAGE_BYTES };
+
+static const char flat_mark[8] = "flatten";
 
 const char *fake_option_value(int argc, char **argv, const char *name)
 {
@@ -18,10 +20,35 @@ const char *fake_option_value(int argc, char **argv, const char *name)
 	return NULL;
 }
 
-void fake_use_upper(const struct fake *fake, int lower, int upper)
+/* What fake_flatten has written. */
+static void check_flat(int lower)
+{
+	char mark[sizeof flat_mark];
+
+	if (pread(lower, mark, sizeof mark, FLAT_AT) != sizeof mark || memcmp(mark, flat_mark, sizeof mark))
+		fake_fail("the disk's lower file is not the one that was saved");
+}
+
+void fake_flatten(const struct fake *fake, int disk)
+{
+	char start[8] = "";
+	off_t bytes = lseek(fake->lower, 0, SEEK_END);
+
+	if (bytes <= 0 || pread(fake->lower, start, sizeof start, 0) < 0 || ftruncate(disk, bytes) ||
+		pwrite(disk, start, sizeof start, 0) != sizeof start ||
+		pwrite(disk, flat_mark, sizeof flat_mark, FLAT_AT) != sizeof flat_mark)
+		fake_fail("saving the disk");
+}
+
+void fake_use_upper(struct fake *fake, int lower, int upper)
 {
 	off_t bytes = lseek(lower, 0, SEEK_END);
 	char start[8];
+
+	fake->lower = lower;
+	fake->upper = upper;
+	if (fake->is_flat)
+		check_flat(lower);
 
 	if (bytes <= 0 || (fcntl(lower, F_GETFL) & O_ACCMODE) != O_RDONLY)
 		fake_fail("the disk's lower file");
@@ -39,12 +66,14 @@ void fake_use_upper(const struct fake *fake, int lower, int upper)
 }
 
 /* One that another VM has left: counts behind its beginning how often it was booted from. */
-static void boot_upper(int argc, char **argv, int upper)
+static void boot_upper(struct fake *fake, int argc, char **argv, int lower, int upper)
 {
 	static const char cmdline[] = "tinderbox.upper=/dev/vdb";
 	const char *given = fake_option_value(argc, argv, "--cmdline");
 	char start[9];
 
+	fake->lower = lower;
+	fake->upper = upper;
 	if (!given || strcmp(given, cmdline) != 0 || flock(upper, LOCK_EX | LOCK_NB))
 		fake_fail("booting from an upper");
 	if (pread(upper, start, sizeof start, 0) != sizeof start || memcmp(start, "TNDX-COW", 8) != 0)
@@ -61,7 +90,7 @@ static void use_disk(int disk)
 		fake_fail("writing to the disk");
 }
 
-void fake_take_disk(const struct fake *fake, int argc, char **argv)
+void fake_take_disk(struct fake *fake, int argc, char **argv)
 {
 	unsigned int found = 0;
 
@@ -74,7 +103,7 @@ void fake_take_disk(const struct fake *fake, int argc, char **argv)
 		cow = strstr(value, ",cow=fd:");
 		number = atoi(value + 3);
 		if (cow && fake_option_value(argc, argv, "--kernel"))
-			boot_upper(argc, argv, atoi(cow + strlen(",cow=fd:")));
+			boot_upper(fake, argc, argv, number, atoi(cow + strlen(",cow=fd:")));
 		else if (cow)
 			fake_use_upper(fake, number, atoi(cow + strlen(",cow=fd:")));
 		else

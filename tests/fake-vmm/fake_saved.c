@@ -2,7 +2,8 @@
 /*
  * What the fake vmm saves, and is restored from: a state whose header is as a vmm's (docs/snapshot.md), with
  * the script, how often the guest was saved, and the sessions that it holds; a memory of which one page tells
- * its checksum; and pages that say which memory they lie upon. What does not belong together is refused.
+ * its checksum; and pages that say which memory they lie upon. What does not belong together is refused, and
+ * so is a state with a flat disk upon another one.
  */
 #include "common/io.h"
 #include "tests/fake-vmm/fake_vmm.h"
@@ -23,7 +24,7 @@ struct state {
 	uint32_t version, header;
 	uint64_t bytes, memory_bytes, sum;
 	char script[SCRIPT_MAX];
-	uint64_t lives;
+	uint64_t lives, is_flat;
 };
 
 struct memory_page {
@@ -41,13 +42,14 @@ static uint64_t new_sum(void)
 	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
 
-static void write_state(struct fake *fake, int fd)
+static void write_state(struct fake *fake, int fd, uint64_t sum, bool is_flat)
 {
 	struct state state = {.version = 1,
 		.header = 40,
 		.memory_bytes = fake->memory,
-		.sum = fake->sum,
-		.lives = ++fake->lives};
+		.sum = sum,
+		.lives = ++fake->lives,
+		.is_flat = is_flat};
 
 	memcpy(state.magic, state_magic, sizeof state.magic);
 	memcpy(state.script, fake->script, sizeof state.script);
@@ -57,9 +59,9 @@ static void write_state(struct fake *fake, int fd)
 }
 
 /* The memory a page with holes around it. */
-static void write_memory(struct fake *fake, int fd)
+static void write_memory(const struct fake *fake, int fd, uint64_t sum)
 {
-	struct memory_page page = {.sum = fake->sum};
+	struct memory_page page = {.sum = sum};
 	char bytes[4096] = "";
 
 	memcpy(page.magic, memory_magic, sizeof page.magic);
@@ -86,10 +88,16 @@ static bool refuse(struct vmm_message *reply, int status, const char *words)
 	return true;
 }
 
-/* Of who owns the VM, which wants the pages first. */
+/* One that is built has noted its files, and is asked for all of its memory first. */
+static bool is_build(const struct fake *fake, const struct vmm_message *request)
+{
+	return !fake->restored && fake->noted && !fake->is_owned && !request->arg0;
+}
+
+/* Of who owns the VM. */
 static bool refuse_owner(struct fake *fake, const struct vmm_message *request, struct vmm_message *reply)
 {
-	if (!(request->arg0 & VMM_SAVE_PRIVATE) && !fake->is_owned)
+	if (is_build(fake, request))
 		return false;
 	fake->is_owned = true;
 	if (fake_told_number(fake, "keep-slow:") > 0)
@@ -104,9 +112,11 @@ static bool refuse_owner(struct fake *fake, const struct vmm_message *request, s
 }
 
 void fake_save(
-	struct fake *fake, const struct vmm_message *request, struct vmm_message *reply, const int fds[2])
+	struct fake *fake, const struct vmm_message *request, struct vmm_message *reply, const int *fds)
 {
-	bool pages = request->arg0 & VMM_SAVE_PRIVATE;
+	bool pages = request->arg0 & VMM_SAVE_PRIVATE, flat = request->arg0 & VMM_SAVE_DISK;
+	/* What it lies upon itself stays that. */
+	uint64_t sum = pages ? fake->sum : new_sum();
 
 	if (refuse_owner(fake, request, reply))
 		return;
@@ -120,15 +130,17 @@ void fake_save(
 		refuse(reply, -ENOSPC, "writing the snapshot: No space left on device");
 		return;
 	}
-	if (!pages)
-		fake->sum = new_sum();
-	write_state(fake, fds[0]);
+	write_state(fake, fds[0], sum, flat || fake->is_flat);
 	if (pages)
 		write_pages(fake, fds[1]);
 	else
-		write_memory(fake, fds[1]);
+		write_memory(fake, fds[1], sum);
 	reply->arg0 = sizeof(struct state);
 	reply->arg1 = 4096;
+	if (flat) {
+		fake_flatten(fake, fds[2]);
+		reply->arg2 = 4096;
+	}
 	if (fake_told(fake, "keep-panic") && fake->is_owned) {
 		struct vmm_message said = *reply;
 
@@ -172,6 +184,7 @@ void fake_restore(struct fake *fake, int memory, int pages, const char *sum)
 	memcpy(fake->script, state.script, sizeof fake->script);
 	fake->sum = state.sum;
 	fake->lives = state.lives;
+	fake->is_flat = state.is_flat;
 	check_memory(fake, memory);
 	if (pages >= 0)
 		check_pages(fake, pages);

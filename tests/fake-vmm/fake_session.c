@@ -8,6 +8,7 @@
  *   latin            bytes that are not UTF-8
  *   sizes N          of its terminal: the first, and those that N RESIZE frames tell
  *   lives            how often its guest was saved
+ *   noted            whether it has noted its files since it was restored: yes or no
  *   limits           the limits that NEW has, of memory and processes
  *   flood BYTES      that many of a pattern; dribble BYTES: each in a frame
  *   count N MS       lines 0 to N-1, one each MS milliseconds, until a SIGNAL
@@ -78,6 +79,14 @@ static void do_lives(struct fake *fake)
 	int length = snprintf(line, sizeof line, "%llu\n", (unsigned long long)fake->lives);
 
 	fake_put(fake, AGENT_STDOUT, line, (size_t)length);
+	put_exit(fake, AGENT_EXITED, 0, 0);
+}
+
+static void do_noted(struct fake *fake)
+{
+	const char *answer = fake->noted ? "yes\n" : "no\n";
+
+	fake_put(fake, AGENT_STDOUT, answer, strlen(answer));
 	put_exit(fake, AGENT_EXITED, 0, 0);
 }
 
@@ -283,6 +292,8 @@ static void run_started(
 		do_limits(fake);
 	else if (!strcmp(command, "lives"))
 		do_lives(fake);
+	else if (!strcmp(command, "noted"))
+		do_noted(fake);
 	else if (!strcmp(command, "started-sleep"))
 		do_sleep(fake, reader);
 	else if (!strcmp(command, "die"))

@@ -15,6 +15,7 @@
  * and of templates, whose state file has the same text:
  *   pause-refused | save-refused | save-slow:MS | save-full | restore-exit:N | touch
  * | baseline-status:N | baseline-nothing | baseline-garbage
+ * and of those that are made of what its owner has saved: clone-notes:N | clone-notes-nothing
  * and to who owns the VM:
  *   pause-nothing | pause-panic | resume-refused | later-refused | later-nothing | later-twice
  * | keep-refused | keep-slow:MS | keep-dies | keep-panic | wake-exit:N | wake-mute | wake-panic
@@ -243,7 +244,7 @@ static bool take_snapshot_request(
 		reply.status = -EALREADY;
 	else if (request->type == VMM_RESUME && fake_told(fake, "resume-refused"))
 		reply.status = -EIO;
-	else if (request->type == VMM_SAVE && count == 2)
+	else if (request->type == VMM_SAVE && count == (request->arg0 & VMM_SAVE_DISK ? 3 : 2))
 		fake_save(fake, request, &reply, fds);
 	else if (request->type != VMM_PAUSE && request->type != VMM_RESUME)
 		return false;
@@ -589,7 +590,9 @@ static void restore(struct fake *fake, int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-	struct fake fake = {.control = -1,
+	struct fake fake = {.lower = -1,
+		.upper = -1,
+		.control = -1,
 		.agent = -1,
 		.session = -1,
 		.kernel = restored_fd(argc, argv),

@@ -21,6 +21,11 @@ struct fake {
 	uint64_t memory;	     /* bytes of the guest */
 	/* holds: it stands until it is let run; is_saved: it is restored from what its owner had saved. */
 	bool holds, is_saved, is_owned;
+	bool noted; /* its files, since it was booted or restored */
+	/* Of a second disk that is copy-on-write; -1: none. is_flat: the lower is what another's guest saw.
+	 */
+	int lower, upper;
+	bool is_flat;
 	uint64_t sum, lives; /* of the memory that it lies upon; how often it was saved */
 	char script[SCRIPT_MAX];
 	uint64_t offset[2]; /* what the session wrote */
@@ -59,16 +64,18 @@ void fake_tell_changes(struct fake *fake);
 const char *fake_option_value(int argc, char **argv, const char *name);
 /* As a vmm does: the upper is this one's alone, empty, and can be as large as the lower and what describes
  * it. */
-void fake_use_upper(const struct fake *fake, int lower, int upper);
+void fake_use_upper(struct fake *fake, int lower, int upper);
 /* The second --disk: fd:N of a boot that is built, fd:N,cow=fd:M of a clone, or of a boot from what a VM
  * left. */
-void fake_take_disk(const struct fake *fake, int argc, char **argv);
+void fake_take_disk(struct fake *fake, int argc, char **argv);
+/* What its guest sees of the disk, into an empty file. */
+void fake_flatten(const struct fake *fake, int disk);
 
 /* --- what is saved, and restored --- */
 
-/* To the two files of a SAVE; the reply is filled in. */
+/* To the files of a SAVE, two or with VMM_SAVE_DISK three; the reply is filled in. */
 void fake_save(
-	struct fake *fake, const struct vmm_message *request, struct vmm_message *reply, const int fds[2]);
+	struct fake *fake, const struct vmm_message *request, struct vmm_message *reply, const int *fds);
 /* From the state, fake->kernel, and what lies beside it; pages: -1: none. sum: as of RESTORE. */
 void fake_restore(struct fake *fake, int memory, int pages, const char *sum);
 

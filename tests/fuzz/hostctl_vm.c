@@ -24,7 +24,7 @@
 #include <unistd.h>
 
 /* Of the first byte, besides the number of rehearsals. */
-enum { SHAPE_CLONE = 0x40, SHAPE_BUILD = 0x80 };
+enum { SHAPE_NOTES = 0x20, SHAPE_CLONE = 0x40, SHAPE_BUILD = 0x80 };
 
 enum { STREAMS_MAX = 16, END_TRIES = 64 };
 
@@ -294,6 +294,9 @@ static void step_on(struct fuzz *fuzz)
 	case VM_IDENTITY:
 		fake_guest_status(fuzz->guest.agent, AGENT_IDENTITY_DONE, 0, 0);
 		break;
+	case VM_NOTING:
+		fake_guest_status(fuzz->guest.agent, AGENT_BASELINE_DONE, 0, 0);
+		break;
 	case VM_CONNECTING:
 		send_stream(fuzz, VMM_CONNECT | VMM_REPLY, fuzz->vm->sequence, 0, &fuzz->guest.session);
 		break;
@@ -478,6 +481,8 @@ static void set_order(struct fuzz *fuzz)
 
 	fuzz->source = (struct vm_source){
 		.image = file, .size = "128M", .memory_bytes = 1, .cpus = 1, .rehearsals = shape % 3};
+	/* Of a guest that was saved at work, which no template is built of. */
+	fuzz->source.notes = (shape & SHAPE_CLONE) && (shape & SHAPE_NOTES) && !(shape & SHAPE_BUILD);
 	if (shape & SHAPE_CLONE)
 		fuzz->source.state = fuzz->source.memory = file;
 	else

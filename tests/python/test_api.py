@@ -181,6 +181,8 @@ class Described(unittest.TestCase):
             for child in answer["children"]:
                 if "sandbox" in child:
                     self.client.sandbox(child["sandbox"]["id"]).delete()
+        elif operation.name == "POST /v1/sandboxes/{sandbox}/snapshot":
+            self.client.delete_template(answer["template"]["name"])
         elif operation.name == "POST /v1/sandboxes/{sandbox}/stop":
             self.restart()
         elif operation.name == "PUT /v1/pool":

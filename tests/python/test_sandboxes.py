@@ -102,6 +102,26 @@ class Sandboxes(WithDaemon):
             for error in some.errors:
                 self.assertIsInstance(error, tinderbox.Exhausted)
 
+    def test_snapshot(self) -> None:
+        key = tinderbox.new_key()
+        with self.client.create() as parent:
+            made = parent.snapshot("frozen", key=key)
+            self.addCleanup(self.client.delete_template, "frozen")
+            self.assertGreater(made["pause_us"], 0)
+            about = made["template"]
+            self.assertEqual((about["name"], about["state"]), ("frozen", "ready"))
+            self.assertEqual((about["snapshot"]["sandbox"], about["snapshot"]["template"]), (parent.id, "base"))
+            self.assertEqual(parent.snapshot("frozen", key=key), made)
+            with self.assertRaisesRegex(tinderbox.Conflict, "there is a template frozen already"):
+                parent.snapshot("frozen")
+            for wrong in ("", 7):
+                with self.assertRaises((TypeError, ValueError)):
+                    parent.snapshot(wrong)  # type: ignore[arg-type]
+            self.assertEqual(parent.run(["echo", "x"]).text, "x\n")
+        with self.client.create(template="frozen") as sandbox:
+            self.assertEqual(sandbox.run(["echo", "x"]).text, "x\n")
+        await_that(lambda: self.client.template("frozen")["vms"] == 0)
+
     def test_changes(self) -> None:
         with self.client.create() as sandbox:
             changes = sandbox.changes()

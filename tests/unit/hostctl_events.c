@@ -90,6 +90,62 @@ static void test_what_is_told(void **state)
 	daemon_stop(&daemon);
 }
 
+static void expect_template(struct stream *stream, const char *id, const char *state, const char *reason)
+{
+	json_t *event = next_event(stream);
+
+	assert_string_equal(text(event, "event"), "template");
+	assert_string_equal(text(event, "sandbox"), id);
+	assert_string_equal(text(event, "template"), "frozen");
+	assert_string_equal(text(event, "state"), state);
+	assert_string_equal(text(event, "reason"), reason);
+	assert_int_equal(json_object_size(event), 7);
+	json_decref(event);
+}
+
+/* What came of a snapshot is told to who follows its sandbox. */
+static void test_templates(void **state)
+{
+	static const char frozen[] = "{\"name\":\"frozen\"}";
+	struct daemon daemon;
+	struct answer answer;
+	struct stream one;
+	char id[32], query[64], reason[160];
+
+	(void)state;
+	start_with_templates_and(&daemon, "boot keep-refused", pool_of_one);
+	create_sandbox(&daemon, "{}", id);
+	snprintf(query, sizeof query, "?sandbox=%s", id);
+	open_events(&daemon, &one, query);
+	call_sandbox(&daemon, "POST", id, "/snapshot", frozen, &answer);
+	answer_finish(&answer);
+	expect_state(&one, id, "ready", "copying");
+	expect_state(&one, id, "copying", "ready");
+	snprintf(reason, sizeof reason,
+		"sandbox %s could not be saved: writing the snapshot: No space left on device", id);
+	expect_template(&one, id, "failed", reason);
+	delete_sandbox(&daemon, id);
+	close_stream(&one);
+	daemon_stop(&daemon);
+	remove_state(&daemon);
+	start_with_templates_and(&daemon, "boot", pool_of_one);
+	create_sandbox(&daemon, "{}", id);
+	snprintf(query, sizeof query, "?sandbox=%s", id);
+	open_events(&daemon, &one, query);
+	call_sandbox(&daemon, "POST", id, "/snapshot", frozen, &answer);
+	assert_int_equal(answer.status, 201);
+	answer_finish(&answer);
+	expect_state(&one, id, "ready", "copying");
+	expect_state(&one, id, "copying", "ready");
+	expect_template(&one, id, "made", "null");
+	delete_sandbox(&daemon, id);
+	close_stream(&one);
+	await_vms(&daemon, "frozen", 0);
+	succeed(&daemon, "DELETE", "/v1/templates/frozen", NULL);
+	daemon_stop(&daemon);
+	remove_state(&daemon);
+}
+
 static void test_refusals(void **state)
 {
 	struct daemon daemon;
@@ -147,6 +203,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_what_is_told),
+		cmocka_unit_test(test_templates),
 		cmocka_unit_test(test_refusals),
 		cmocka_unit_test(test_a_reader_that_does_not_read),
 	};

@@ -261,6 +261,7 @@ static void set_member(const char *path, const char *object, const char *name, c
 
 #define CPUS "cpus in its template.json is not a whole number from 1 to 8: build it again"
 #define MEMORY "memory_bytes in its template.json is not from 32M to 511G in whole MiB: build it again"
+#define CID "cid in its template.json is not a vsock address of a guest: build it again"
 #define IMAGE "image in its template.json is not whole: build it again"
 
 static void test_what_a_description_may_say(void **state)
@@ -279,6 +280,9 @@ static void test_what_a_description_may_say(void **state)
 		{"inputs", "memory_bytes", "134217729", MEMORY},
 		{"inputs", "memory_bytes", "134217728.0", MEMORY},
 		{"inputs", "memory_bytes", NULL, MEMORY},
+		{"inputs", "cid", "2", CID},
+		{"inputs", "cid", "4294967295", CID},
+		{"inputs", "cid", "\"3\"", CID},
 		{"inputs", "image", NULL, IMAGE},
 		{"inputs", "image", "{\"path\":\"image\",\"bytes\":512,\"changed_ns\":1}", IMAGE},
 		{"inputs", "changed_ns", "\"1\"", IMAGE},

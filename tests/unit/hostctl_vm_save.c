@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 /* Of as many digits each, for a file that is written keeps what is behind. */
@@ -193,6 +194,76 @@ static void test_one_that_ends(void **state)
 	assert_int_equal(bound(g), WIDE);
 }
 
+/* A save whose reply is waited for. */
+struct asked {
+	struct vm_save save;
+	int replies, status;
+};
+
+static void replied(struct vm_request *request, int status, int fd)
+{
+	struct asked *asked = (struct asked *)request;
+
+	assert_int_equal(fd, -1);
+	asked->replies++;
+	asked->status = status;
+}
+
+/* What is asked for on the control socket, with its files: their number. */
+static size_t take_request(int socket, struct vmm_message *message)
+{
+	int fds[IO_FDS_MAX];
+	size_t count = IO_FDS_MAX;
+
+	assert_int_equal(io_receive_fds(socket, message, sizeof *message, fds, &count), sizeof *message);
+	for (size_t i = 0; i < count; i++)
+		fd_close(&fds[i]);
+	return count;
+}
+
+/* What its vmm writes of the disk is in its cgroup's page cache, too. */
+static void test_a_whole_save_has_room_for_the_disk(void **state)
+{
+	/* Of as many digits as any bound of this test. */
+	const uint64_t former = 3000000000, disk_bytes = UINT64_C(1) << 30;
+	struct group *g = *state;
+	struct asked asked = {.save.request.replied = replied};
+	struct vm_save_files files = {.disk_bytes = disk_bytes};
+	struct vmm_message message;
+	int pair[2];
+
+	assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
+	g->vm.control = pair[0];
+	g->vm.saves = false;
+	g->vm.memory_bytes = 64 << 20;
+	put_number(g, "memory.max", former);
+	use(g, 1, 0, 0, 0);
+	files.state = files.memory = files.disk = g->vm.group;
+	assert_int_equal(vm_ask_save_whole(&g->vm, &files, &asked.save), 0);
+	assert_int_equal(bound(g), former + vm_save_bytes_max(&g->vm) + disk_bytes);
+	assert_int_equal(take_request(pair[1], &message), 3);
+	assert_int_equal(message.type, VMM_SAVE);
+	assert_int_equal(message.arg0, VMM_SAVE_DISK);
+	/* One at a time. */
+	assert_int_equal(vm_ask_save_whole(&g->vm, &files, &asked.save), -EAGAIN);
+	message = (struct vmm_message){
+		.type = VMM_SAVE | VMM_REPLY, .sequence = message.sequence, .arg0 = 1, .arg1 = 2, .arg2 = 3};
+	vm_owned_replied(&g->vm, &message, -1);
+	assert_true(asked.replies == 1 && asked.status == 0);
+	assert_true(
+		asked.save.state_bytes == 1 && asked.save.memory_bytes == 2 && asked.save.disk_bytes == 3);
+	assert_int_equal(bound(g), former);
+	/* Without a disk there are two files. */
+	files.disk = -1;
+	assert_int_equal(vm_ask_save_whole(&g->vm, &files, &asked.save), 0);
+	assert_int_equal(bound(g), former + vm_save_bytes_max(&g->vm));
+	assert_int_equal(take_request(pair[1], &message), 2);
+	assert_int_equal(message.arg0, 0);
+	fd_close(&pair[0]);
+	fd_close(&pair[1]);
+	g->vm.control = -1;
+}
+
 /* What is read of a slow disk before the guest runs may take its time. */
 static void test_time_to_read_what_was_saved(void **state)
 {
@@ -222,6 +293,7 @@ int main(void)
 		WITH_GROUP(test_it_does_not_wait_for_ever),
 		WITH_GROUP(test_one_that_was_taken_back),
 		WITH_GROUP(test_one_that_ends),
+		WITH_GROUP(test_a_whole_save_has_room_for_the_disk),
 		WITH_GROUP(test_time_to_read_what_was_saved),
 	};
 

@@ -263,11 +263,17 @@ class TemplateInfo(TypedDict):
     state_bytes: NotRequired[int]
     memory_bytes: NotRequired[int]
     inputs: NotRequired[dict[str, Any]]
+    snapshot: NotRequired[dict[str, Any]]
     working_set: NotRequired[dict[str, int]]
     state: Literal["ready", "stored", "loading", "damaged"]
     reason: str | None
     loaded: bool
     vms: int
+
+
+class SnapshotAnswer(TypedDict):
+    pause_us: int
+    template: TemplateInfo
 
 
 class BuildAnswer(TypedDict):
@@ -277,9 +283,9 @@ class BuildAnswer(TypedDict):
 
 
 class Event(TypedDict):
-    """event tells which of the others are there: "sandbox", "command" or "lost"."""
+    """event tells which of the others are there: "sandbox", "command", "template" or "lost"."""
 
-    event: Literal["sandbox", "command", "lost"]
+    event: Literal["sandbox", "command", "template", "lost"]
     seq: NotRequired[int]
     time_ms: NotRequired[int]
     sandbox: NotRequired[str]
@@ -288,4 +294,5 @@ class Event(TypedDict):
     reason: NotRequired[str | None]
     command: NotRequired[str]
     result: NotRequired[str | None]
+    template: NotRequired[str]
     count: NotRequired[int]

@@ -24,6 +24,7 @@ from .answers import (
     RunOptions,
     SandboxInfo,
     SandboxOptions,
+    SnapshotAnswer,
     TemplateInfo,
     TemplateOptions,
 )
@@ -244,6 +245,11 @@ class Sandbox:
             [Sandbox(self._transport, child["sandbox"]["id"]) for child in children if "sandbox" in child],
             [ApiError.of(child["error"]) for child in children if "error" in child],
         )
+
+    def snapshot(self, name: str, *, key: str | None = None) -> SnapshotAnswer:
+        """A template of that name, of which each sandbox goes on from where this one is; it runs on."""
+        body = {"name": _name("name", name)}
+        return cast(SnapshotAnswer, self._transport.call("POST", f"{self._path}/snapshot", body, key=key))
 
     def stop(self, *, discard_files: bool = False) -> SandboxInfo:
         """Switches it off. Without a disk its files are lost: so Conflict, unless that is agreed to."""
