@@ -10,8 +10,8 @@
 #include <string.h>
 #include <sys/random.h>
 
-const char *const sandbox_fork_fields[] = {
-	"count", "name", "metadata", "env", "ttl_ms", "idle", "memory_max", "cpu_max", "pids_max", NULL};
+const char *const sandbox_fork_fields[] = {"count", "name", "metadata", "env", "ttl_ms", "ttl_action", "idle",
+	"memory_max", "cpu_max", "pids_max", NULL};
 
 enum child_state {
 	CHILD_PLANNED,

@@ -33,7 +33,7 @@ json_t *sandbox_receipt_to_json(const struct sandbox *sandbox)
 json_t *sandbox_to_json(const struct sandbox *sandbox)
 {
 	json_t *object = sandbox_spec_to_json(&sandbox->spec), *more;
-	uint64_t expires_ms = sandbox->created_ms + sandbox->spec.ttl_ms;
+	uint64_t expires_ms = sandbox->ttl_from_ms + sandbox->spec.ttl_ms;
 
 	if (!object)
 		return NULL;

@@ -27,6 +27,10 @@ void sandbox_own(struct sandbox *sandbox, struct vm *vm);
 void sandbox_set_clock(struct sandbox *sandbox, enum sandbox_clock clock, uint64_t milliseconds);
 /* Idleness is counted from now on, or not at all. */
 void sandbox_look_idle(struct sandbox *sandbox);
+/* Its ttl goes on; this_boot: of the host, in which it began. */
+void sandbox_restore_ttl(struct sandbox *sandbox, bool this_boot);
+/* What its ttl asks of the state that it is in now. */
+void sandbox_look_ttl(struct sandbox *sandbox);
 /* One of its clocks has come. It may be gone after the call. */
 void sandbox_time_is_up(struct sandbox *sandbox, enum sandbox_clock clock);
 

@@ -27,9 +27,12 @@ SandboxState = Literal[
 ]
 
 
+Action = Literal["kill", "pause", "suspend"]
+
+
 class Idle(TypedDict):
     after_ms: int
-    action: Literal["kill", "pause", "suspend"]
+    action: Action
 
 
 class Terminal(TypedDict):
@@ -67,6 +70,7 @@ class SandboxOptions(TypedDict, total=False):
     metadata: dict[str, str]
     env: dict[str, str]
     ttl_ms: int
+    ttl_action: Action
     idle: Idle
     memory_max: int
     cpu_max: int
@@ -81,6 +85,7 @@ class ForkOptions(TypedDict, total=False):
     metadata: dict[str, str]
     env: dict[str, str]
     ttl_ms: int
+    ttl_action: Action
     idle: Idle
     memory_max: int
     cpu_max: int
@@ -191,6 +196,7 @@ class SandboxInfo(TypedDict):
     env: list[str]
     created_ms: int
     ttl_ms: int | None
+    ttl_action: Action
     expires_ms: int | None
     idle: Idle | None
     memory_max: int | None
