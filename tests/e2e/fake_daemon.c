@@ -473,6 +473,10 @@ static bool answer_sandbox(int fd, const char *text, const char *body, const jso
 		send_json(fd, 200, "{\"verified\":true}");
 		return true;
 	}
+	if (!name && strstr(path, "/fork")) {
+		send_json(fd, 201, "{\"pause_us\":1,\"children\":[{\"sandbox\":{\"id\":\"sb-child\"}}]}");
+		return true;
+	}
 	if (!name && strcmp(method, "POST") == 0) {
 		send_json(fd, 201, "{\"id\":\"sb-new\"}");
 		return true;
