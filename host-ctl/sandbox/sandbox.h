@@ -55,7 +55,8 @@ enum sandbox_clock {
 	SANDBOX_CLOCK_TTL,
 	SANDBOX_CLOCK_IDLE,
 	SANDBOX_CLOCK_PATIENCE,
-	SANDBOX_CLOCK_KEEP, /* of one that is gone: then it is forgotten */
+	SANDBOX_CLOCK_KEEP,	/* of one that is gone: then it is forgotten */
+	SANDBOX_CLOCK_COMMANDS, /* the first of its commands that have ended is forgotten */
 	SANDBOX_CLOCK_COUNT
 };
 

@@ -4,6 +4,7 @@
  * earliest of them or before, for a clock that is put off leaves it as it is; then the next is looked for.
  */
 #include "common/log.h"
+#include "host-ctl/sandbox/commands.h"
 #include "host-ctl/sandbox/sandbox_private.h"
 #include "host-ctl/sandbox/sandbox_record.h"
 #include "host-ctl/sandbox/sandboxes_private.h"
@@ -221,6 +222,9 @@ void sandbox_time_is_up(struct sandbox *sandbox, enum sandbox_clock clock)
 			vm_end(sandbox->vm, "its guest did not shut down in time");
 		else
 			sandbox_fail(sandbox, "the vmm did not answer in time");
+		return;
+	case SANDBOX_CLOCK_COMMANDS:
+		commands_forget_old(sandbox);
 		return;
 	default:
 		if (sandbox->users)
