@@ -41,7 +41,8 @@ static const struct {
 		TO(VM_CONNECTING) | TO(VM_PARKING) | TO(VM_ENDING)},
 	[VM_REHEARSING] = {"starting", "the sample command to end",
 		TO(VM_CONNECTING) | TO(VM_PARKING) | TO(VM_ENDING)},
-	[VM_PARKING] = {"building", "the agent to note the guest's files", TO(VM_PAUSING) | TO(VM_ENDING)},
+	[VM_PARKING] = {"building", "the agent to note the guest's files and bring them to its disk",
+		TO(VM_PAUSING) | TO(VM_ENDING)},
 	[VM_PAUSING] = {"building", "the guest to stand", TO(VM_SAVING) | TO(VM_ENDING)},
 	[VM_SAVING] = {"building", "the vmm to save the guest", TO(VM_ENDING)},
 	[VM_WARM] = {"warm", "a run", TO(VM_BUSY) | TO(VM_OWNED) | TO(VM_ENDING)},
@@ -407,13 +408,14 @@ void vm_time_is_up(struct vm *vm)
 		vm_end_save(vm);
 		return;
 	}
-	if (vm->state == VM_PARKING && vm->noted) {
+	if (vm->state == VM_PARKING && vm->parked) {
 		vm_pause(vm);
 		return;
 	}
 	snprintf(cause, sizeof cause, "not ready within %llu ms: still waiting for %s",
-		(unsigned long long)(vm->state == VM_PREPARING ? vm->build->command_timeout_ms
-							       : vm_boot_timeout_ms(vm)),
+		(unsigned long long)(vm->state == VM_PREPARING || (vm->state == VM_PARKING && vm->noted)
+					     ? vm->build->command_timeout_ms
+					     : vm_boot_timeout_ms(vm)),
 		states[vm->state].waits_for);
 	vm_end(vm, cause);
 }

@@ -24,8 +24,8 @@
  * A VM that is started with a struct vm_build is to become a template, and never warm:
  *
  *   IDENTITY ──▶ CONNECTING ──▶ PREPARING or REHEARSING, back for each command; after the last
- *            ──▶ PARKING ──BASELINE_DONE, VM_PARK_MS──▶ PAUSING ──replied──▶ SAVING ──replied, `saved` is
- * called──▶ ENDING
+ *            ──▶ PARKING ──BASELINE_DONE, with a disk HELD, VM_PARK_MS──▶ PAUSING ──replied──▶ SAVING
+ * ──replied, `saved` is called──▶ ENDING
  *
  * A rehearsal is a small command of the daemon's own, run the way that a user's will be: what it reads and
  * touches, in guest and vmm, a user's command finds in memory. One that does not exit with status 0 is a
@@ -238,6 +238,7 @@ struct vm {
 	bool running;		  /* one that was held was let run */
 	bool saves;		  /* its owner has asked for that */
 	bool noted;		  /* a build's guest has noted its files */
+	bool parked;		  /* and has them on its disk, if it has one: nothing more is asked of it */
 	char cause[VM_CAUSE_MAX];
 
 	const struct vm_config *config;

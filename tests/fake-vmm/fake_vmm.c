@@ -13,6 +13,7 @@
  * and of templates, whose state file has the same text:
  *   pause-refused | save-refused | save-slow:MS | save-full | restore-exit:N | touch
  * | baseline-status:N | baseline-nothing | baseline-garbage
+ * | brought-status:N | brought-nothing | brought-garbage
  * and to who owns the VM:
  *   pause-nothing | pause-panic | resume-refused | later-refused | later-nothing | later-twice
  * | keep-refused | keep-slow:MS | keep-dies | keep-panic | wake-exit:N | wake-mute | wake-panic

@@ -44,7 +44,8 @@ void fake_put_started(struct fake *fake);
 /* Takes NEW on the session's stream, plays the command that it names, and closes the stream. */
 void fake_serve_session(struct fake *fake);
 
-/* Until there is one on the control socket, or its end. BASELINE on the agent's stream is answered. */
+/* Until there is one on the control socket, or its end. BASELINE and HOLD on the agent's stream are answered.
+ */
 void fake_await_request(struct fake *fake);
 /* Takes CHANGES on the session's stream, tells them, and closes it. */
 void fake_tell_changes(struct fake *fake);
