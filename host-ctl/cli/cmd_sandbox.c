@@ -2,6 +2,7 @@
 /* The verbs that make, change and end sandboxes: create, pause, resume, suspend, wake, stop, start, rm. */
 #include "host-ctl/cli/cmd_spec.h"
 #include "host-ctl/cli/verbs.h"
+#include "host-ctl/pool/template.h"
 
 #include <string.h>
 
@@ -15,6 +16,8 @@ const char create_usage[] =
 	"  --metadata KEY=VALUE kept with it; may be repeated\n"
 	"  --env NAME=VALUE     a variable of each of its commands; may be repeated\n"
 	CMD_SPEC_USAGE_TIMES
+	"  --mem SIZE           memory of its VM, such as 256M; one unlike its template's is booted, not cloned\n"
+	"  --cpus N             processors of its VM, 1 to 8; the same\n"
 	"  --memory SIZE        of the host, the vmm included; at least 96M (the template's)\n"
 	"  --cpu N              hundredths of a processor, 5 or more (the template's)\n"
 	"  --pids N             processes and threads of each of its commands (no limit)\n"
@@ -39,20 +42,27 @@ const char sandbox_verb_usage[] =
 	CLI_USAGE_STATUS;
 /* clang-format on */
 
-enum { OPT_TEMPLATE = CMD_SPEC_OWN, OPT_COUNT };
+enum { OPT_TEMPLATE = CMD_SPEC_OWN, OPT_MEM, OPT_CPUS, OPT_COUNT };
 
 static const struct cli_option create_options[OPT_COUNT] = {
 	CMD_SPEC_OPTIONS,
 	[OPT_TEMPLATE] = {.name = "template", .has_value = true, .not_empty = true},
+	[OPT_MEM] = {.name = "mem", .has_value = true, .not_empty = true},
+	[OPT_CPUS] = {.name = "cpus", .has_value = true},
 };
 
 static int set_option(struct cmd_spec *order, int option, const char *value)
 {
-	if (option != OPT_TEMPLATE)
+	switch (option) {
+	case OPT_TEMPLATE:
+	case OPT_MEM:
+		return cmd_spec_set_text(order, create_options[option].name, value);
+	case OPT_CPUS:
+		return cmd_spec_set_number(
+			order, create_options[option].name, "cpus", 1, TEMPLATE_CPUS_MAX, value);
+	default:
 		return cmd_spec_set(order, option, value);
-	if (json_object_set_new(order->body, "template", json_string(value)) < 0)
-		return cli_refuse(order->error, "--template is not UTF-8, or there is no memory");
-	return 0;
+	}
 }
 
 static int parse_create(struct cmd_spec *order, int argc, char **argv)

@@ -11,7 +11,7 @@ enum { DAY_MS = 24 * 60 * 60 * 1000 };
 
 static const struct cli_option options[] = {CMD_SPEC_OPTIONS};
 
-static int set_text(struct cmd_spec *spec, const char *name, const char *value)
+int cmd_spec_set_text(struct cmd_spec *spec, const char *name, const char *value)
 {
 	if (json_object_set_new(spec->body, name, json_string(value)) < 0)
 		return cli_refuse(spec->error, "--%s is not UTF-8, or there is no memory", name);
@@ -82,14 +82,14 @@ static int set_memory(struct cmd_spec *spec, const char *value)
 	return json_object_set_new(spec->body, "memory_max", json_integer((json_int_t)bytes));
 }
 
-static int set_number(struct cmd_spec *spec, int option, const char *field, uint64_t least, uint64_t most,
-	const char *value)
+int cmd_spec_set_number(struct cmd_spec *spec, const char *name, const char *field, uint64_t least,
+	uint64_t most, const char *value)
 {
 	uint64_t number;
 
 	if (parse_u64(value, least, most, &number) < 0)
-		return cli_refuse(spec->error, "--%s wants a number from %llu to %llu, not '%s'",
-			options[option].name, (unsigned long long)least, (unsigned long long)most, value);
+		return cli_refuse(spec->error, "--%s wants a number from %llu to %llu, not '%s'", name,
+			(unsigned long long)least, (unsigned long long)most, value);
 	return json_object_set_new(spec->body, field, json_integer((json_int_t)number));
 }
 
@@ -97,7 +97,7 @@ int cmd_spec_set(struct cmd_spec *spec, int option, const char *value)
 {
 	switch (option) {
 	case CMD_SPEC_NAME:
-		return set_text(spec, options[option].name, value);
+		return cmd_spec_set_text(spec, options[option].name, value);
 	case CMD_SPEC_METADATA:
 	case CMD_SPEC_ENV:
 		return set_pair(spec, options[option].name, value);
@@ -116,9 +116,10 @@ int cmd_spec_set(struct cmd_spec *spec, int option, const char *value)
 	case CMD_SPEC_MEMORY:
 		return set_memory(spec, value);
 	case CMD_SPEC_CPU:
-		return set_number(spec, option, "cpu_max", SANDBOX_CPU_MIN, SANDBOX_CPU_MAX, value);
+		return cmd_spec_set_number(
+			spec, options[option].name, "cpu_max", SANDBOX_CPU_MIN, SANDBOX_CPU_MAX, value);
 	case CMD_SPEC_PIDS:
-		return set_number(spec, option, "pids_max", 1, RUN_PIDS_MAX, value);
+		return cmd_spec_set_number(spec, options[option].name, "pids_max", 1, RUN_PIDS_MAX, value);
 	case CMD_SPEC_JSON:
 		spec->json = true;
 		return 0;

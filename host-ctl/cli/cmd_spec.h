@@ -64,5 +64,9 @@ struct cmd_spec {
 
 /* One of the options before CMD_SPEC_OWN. 0, or -1 with spec->error set. */
 int cmd_spec_set(struct cmd_spec *spec, int option, const char *value);
+/* A field of that option's name; and a number, as the field. 0, or -1 with spec->error set. */
+int cmd_spec_set_text(struct cmd_spec *spec, const char *name, const char *value);
+int cmd_spec_set_number(struct cmd_spec *spec, const char *name, const char *field, uint64_t least,
+	uint64_t most, const char *value);
 
 #endif

@@ -306,26 +306,6 @@ static void refused(struct pool_claim *claim, const struct error *error)
 		sandbox, sandbox->state == SANDBOX_STARTING ? SANDBOX_STOPPED : SANDBOX_GONE, error->message);
 }
 
-int sandbox_claim(struct sandbox *sandbox, const char *template, struct vm **vm, struct error *error)
-{
-	const struct sandboxes_config *config = &sandbox->all->config;
-
-	*vm = NULL;
-	sandbox->pool = templates_pool(config->templates, template, error);
-	/* Of one whose template is not loaded yet, this is seen when it has its VM. */
-	if (sandbox->pool && pool_has_disks(sandbox->pool) &&
-		sandbox_files_check_room(config->state_directory, config->disk_reserve_bytes, error))
-		sandbox->pool = NULL;
-	if (sandbox->pool)
-		*vm = pool_claim_vm(sandbox->pool, &sandbox->claim, error);
-	if (!sandbox->pool || (!*vm && error->kind)) {
-		sandbox->pool = NULL;
-		return -1;
-	}
-	sandbox->warm = *vm != NULL;
-	return 0;
-}
-
 /* --- what is asked of it --- */
 
 static void paused_or_resumed(struct vm_request *request, int status, int fd)
@@ -472,7 +452,7 @@ struct sandbox *sandbox_create(
 		error_set(error, ERROR_INTERNAL, "out of memory for the sandbox");
 		return NULL;
 	}
-	if (sandbox_claim(sandbox, spec->template, &vm, error)) {
+	if (sandbox_claim(sandbox, spec, &vm, error)) {
 		sandbox_destroy(sandbox);
 		return NULL;
 	}
@@ -529,6 +509,7 @@ static int restore_spec(struct sandbox *sandbox, const struct journal_sandbox *r
 	sandbox->ttl_from_ms =
 		json_is_integer(renewed) ? (uint64_t)json_integer_value(renewed) : row->created_ms;
 	sandbox->made = json_incref(json_object_get(body, SANDBOX_RECORD_MADE));
+	sandbox->cold = json_is_true(json_object_get(body, SANDBOX_RECORD_COLD));
 	json_decref(body);
 	return status;
 }

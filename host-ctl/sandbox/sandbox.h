@@ -82,6 +82,7 @@ struct sandbox {
 	char vm_id[VM_ID_MAX];
 	pid_t pid;
 	bool warm;		      /* a VM was there at once */
+	bool cold;		      /* one was booted for it, for it has another shape than its template */
 	bool verified;		      /* nothing is left of its VM, and of its files */
 	bool has_files;		      /* those of its guest are on a disk, in its folder (sandbox_files.h) */
 	bool has_folder;	      /* it has one for what was saved of it (sandbox_saved.h) */

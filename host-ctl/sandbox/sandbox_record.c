@@ -154,6 +154,8 @@ static char *dump_spec(const struct sandbox *sandbox)
 	if (sandbox->ttl_from_ms != sandbox->created_ms)
 		json_object_set_new(
 			object, SANDBOX_RECORD_RENEWED, json_integer((json_int_t)sandbox->ttl_from_ms));
+	if (sandbox->cold)
+		json_object_set_new(object, SANDBOX_RECORD_COLD, json_true());
 	if (sandbox->made)
 		json_object_set(object, SANDBOX_RECORD_MADE, sandbox->made);
 	text = object ? json_dumps(object, JSON_COMPACT) : NULL;

@@ -17,6 +17,7 @@ enum { SANDBOX_RECORD_AGAIN_MIN_MS = 1000, SANDBOX_RECORD_AGAIN_MAX_MS = 60 * 10
 /* Of the specification in a row, besides what was asked for. One of an older daemon has none. */
 #define SANDBOX_RECORD_CREATED "created_ns" /* when its ttl began, CLOCK_MONOTONIC */
 #define SANDBOX_RECORD_RENEWED "renewed_ms" /* the same, CLOCK_REALTIME; none: at its creation */
+#define SANDBOX_RECORD_COLD "cold"	    /* true, or none */
 #define SANDBOX_RECORD_MADE "made"	    /* as of sandbox_saved_describe */
 
 /*

@@ -33,6 +33,9 @@ struct sandbox_spec {
 	enum sandbox_idle ttl_action;
 	uint64_t idle_after_ms; /* 0: none */
 	enum sandbox_idle idle_action;
+	/* Of its VM; 0: as its template's. */
+	uint64_t memory_bytes;
+	unsigned int cpus;
 	uint64_t memory_max;  /* 0: as the VM's */
 	unsigned int cpu_max; /* hundredths of a CPU; 0: as the VM's */
 	uint32_t pids_max;    /* of each command, in the guest; 0: no limit */

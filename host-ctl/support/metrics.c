@@ -31,6 +31,9 @@ static const struct {
 		offsetof(struct metrics, leftovers_removed)},
 	{"tinderbox_replays_total", "Requests answered with the answer of an earlier one of their key.",
 		offsetof(struct metrics, replays)},
+	{"tinderbox_cold_starts_total",
+		"VMs that were to be booted for a sandbox of another shape than its template's.",
+		offsetof(struct metrics, cold_starts)},
 };
 
 static const struct {

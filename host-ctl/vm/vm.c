@@ -371,7 +371,8 @@ bool vm_source_has_disk(const struct vm_source *source)
 
 bool vm_source_is_cow(const struct vm_source *source)
 {
-	return vm_source_has_disk(source) && (vm_source_is_clone(source) || source->upper.path);
+	return vm_source_has_disk(source) &&
+	       (vm_source_is_clone(source) || source->upper.path || source->new_upper);
 }
 
 bool vm_has_working_set(const struct vm *vm)

@@ -131,8 +131,8 @@ struct vm_file {
 struct vm_source {
 	struct vm_file kernel, initrd, image, state, memory;
 	struct vm_file working_set; /* of a clone; may be none */
-	/* The guest's files are on it; may be none. A boot writes to it, unless it has an upper; of a clone
-	 * it is the lower of one, whose upper is the VM's own. */
+	/* The guest's files are on it; may be none. A boot writes to it, unless it has an upper, or a new
+	 * one; of a clone it is the lower of one, whose upper is the VM's own. */
 	struct vm_file disk;
 	/* Of the disk, may be none: an upper that is there already and has no other VM. A clone gets it in
 	 * place of a new one. */
@@ -142,6 +142,7 @@ struct vm_source {
 	/* With pages: the checksum of memory, which is sealed, in VMM_RESTORE_SUM_DIGITS digits; then it is
 	 * not read for that. NULL: it is. */
 	const char *memory_sum;
+	bool new_upper;	  /* of a boot: its disk is only read, and its upper is a new one, as a clone's */
 	const char *size; /* of a boot's memory, as the vmm takes it: "128M" */
 	uint64_t memory_bytes, disk_bytes;
 	uint64_t pages_bytes; /* of the host's memory that its pages take */

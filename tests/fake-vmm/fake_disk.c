@@ -38,15 +38,21 @@ void fake_use_upper(const struct fake *fake, int lower, int upper)
 		fake_fail("writing to the disk");
 }
 
-/* One that another VM has left: counts behind its beginning how often it was booted from. */
-static void boot_upper(int argc, char **argv, int upper)
+/* A new one; or one that another VM has left: counts behind its beginning how often it was booted from. */
+static void boot_upper(const struct fake *fake, int argc, char **argv, int lower, int upper)
 {
 	static const char cmdline[] = "tinderbox.upper=/dev/vdb";
 	const char *given = fake_option_value(argc, argv, "--cmdline");
 	char start[9];
 
-	if (!given || strcmp(given, cmdline) != 0 || flock(upper, LOCK_EX | LOCK_NB))
+	if (!given || strcmp(given, cmdline) != 0)
 		fake_fail("booting from an upper");
+	if (lseek(upper, 0, SEEK_END) == 0) {
+		fake_use_upper(fake, lower, upper);
+		return;
+	}
+	if (flock(upper, LOCK_EX | LOCK_NB))
+		fake_fail("locking an upper");
 	if (pread(upper, start, sizeof start, 0) != sizeof start || memcmp(start, "TNDX-COW", 8) != 0)
 		fake_fail("the upper of an earlier VM");
 	start[8]++;
@@ -74,7 +80,7 @@ void fake_take_disk(const struct fake *fake, int argc, char **argv)
 		cow = strstr(value, ",cow=fd:");
 		number = atoi(value + 3);
 		if (cow && fake_option_value(argc, argv, "--kernel"))
-			boot_upper(argc, argv, atoi(cow + strlen(",cow=fd:")));
+			boot_upper(fake, argc, argv, number, atoi(cow + strlen(",cow=fd:")));
 		else if (cow)
 			fake_use_upper(fake, number, atoi(cow + strlen(",cow=fd:")));
 		else

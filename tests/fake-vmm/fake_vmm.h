@@ -57,8 +57,8 @@ const char *fake_option_value(int argc, char **argv, const char *name);
 /* As a vmm does: the upper is this one's alone, empty, and can be as large as the lower and what describes
  * it. */
 void fake_use_upper(const struct fake *fake, int lower, int upper);
-/* The second --disk: fd:N of a boot that is built, fd:N,cow=fd:M of a clone, or of a boot from what a VM
- * left. */
+/* The second --disk: fd:N of a boot that is built, fd:N,cow=fd:M of a clone, or of a boot with an upper of
+ * its own, or with what a VM left. */
 void fake_take_disk(const struct fake *fake, int argc, char **argv);
 
 /* --- what is saved, and restored --- */

@@ -72,6 +72,8 @@ class SandboxOptions(TypedDict, total=False):
     ttl_ms: int
     ttl_action: Action
     idle: Idle
+    mem: str
+    cpus: int
     memory_max: int
     cpu_max: int
     pids_max: int
@@ -199,11 +201,14 @@ class SandboxInfo(TypedDict):
     ttl_action: Action
     expires_ms: int | None
     idle: Idle | None
+    mem: str | None
+    cpus: int | None
     memory_max: int | None
     cpu_max: int | None
     pids_max: int | None
     vm: str | None
     warm: bool
+    cold: bool
     receipt: Receipt | None
 
 
@@ -266,6 +271,7 @@ class TemplateInfo(TypedDict):
     generation: NotRequired[str]
     created_ms: NotRequired[int]
     build_ms: NotRequired[int]
+    boots: NotRequired[bool]
     state_bytes: NotRequired[int]
     memory_bytes: NotRequired[int]
     inputs: NotRequired[dict[str, Any]]
