@@ -28,6 +28,8 @@ static const struct verb {
 	{"exec", "run a command in a sandbox", cmd_exec, exec_usage},
 	{"attach", "follow a command that was left running", cmd_attach, attach_usage},
 	{"logs", "print what a command wrote", cmd_logs, logs_usage},
+	{"ps", "list the commands of a sandbox", cmd_ps, ps_usage},
+	{"kill", "end a command of a sandbox, or send it a signal", cmd_kill, kill_usage},
 	{"diff", "list the files that a sandbox has changed", cmd_diff, diff_usage},
 	{"pause", "have sandboxes stand still", cmd_sandbox_verb, sandbox_verb_usage},
 	{"resume", "have them go on", cmd_sandbox_verb, sandbox_verb_usage},

@@ -79,19 +79,6 @@ static int get_commands(struct build *build, unsigned int *count, struct error *
 	return 0;
 }
 
-static int get_memory(json_t *body, uint64_t *bytes, struct error *error)
-{
-	const char *text = json_string_value(json_object_get(body, "mem"));
-
-	if (!json_object_get(body, "mem"))
-		return 0;
-	if (text && !parse_size(text, TEMPLATE_MEMORY_MIN, TEMPLATE_MEMORY_MAX, bytes) &&
-		*bytes % TEMPLATE_MEMORY_UNIT == 0)
-		return 0;
-	return error_set(
-		error, ERROR_INVALID, "mem is not a size from 32M to 511G in whole MiB, as a string");
-}
-
 static int get_disk(json_t *body, uint64_t *bytes, struct error *error)
 {
 	const char *text = json_string_value(json_object_get(body, "disk"));
@@ -135,7 +122,7 @@ static int get_order(struct build *build, struct templates_request *order, struc
 	build->body = http_body_parse(build->request, fields, error);
 	if (!build->body || template_name_read(build->body, "name", &order->name, error) ||
 		get_image(build, &order->image, error) ||
-		get_memory(build->body, &order->memory_bytes, error) ||
+		template_memory_read(build->body, "mem", &order->memory_bytes, error) ||
 		get_disk(build->body, &order->disk_bytes, error) ||
 		(json_object_get(build->body, "cpus") &&
 			http_body_number(build->body, "cpus", 1, TEMPLATE_CPUS_MAX, &order->cpus, error)) ||

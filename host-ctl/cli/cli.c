@@ -228,6 +228,27 @@ void cli_append_escaped(char *to, size_t size, const char *text, size_t length)
 	}
 }
 
+void cli_format_span(long long ms, char to[CLI_TIME_MAX])
+{
+	enum {
+		SECOND_MS = 1000,
+		MINUTE_MS = 60 * SECOND_MS,
+		HOUR_MS = 60 * MINUTE_MS,
+		DAY_MS = 24 * HOUR_MS
+	};
+	static const struct {
+		long long ms;
+		char unit;
+	} units[] = {{DAY_MS, 'd'}, {HOUR_MS, 'h'}, {MINUTE_MS, 'm'}, {SECOND_MS, 's'}};
+	size_t i = 0;
+
+	if (ms < 0)
+		ms = 0;
+	while (i < 3 && ms < 2 * units[i].ms)
+		i++;
+	snprintf(to, CLI_TIME_MAX, "%lld%c", ms / units[i].ms, units[i].unit);
+}
+
 void cli_format_time(long long ms, char to[CLI_TIME_MAX])
 {
 	time_t seconds = (time_t)(ms / 1000);

@@ -120,6 +120,9 @@ void cli_clean_text(char *to, size_t size, const char *from);
  * out. */
 void cli_append_escaped(char *to, size_t size, const char *text, size_t length);
 
+/* A time as "12s", "3m", "5h" or "2d"; what is below 0 is "0s". */
+void cli_format_span(long long ms, char to[CLI_TIME_MAX]);
+
 /* Milliseconds since 1970, by the local clock to the minute; "-": 0. */
 void cli_format_time(long long ms, char to[CLI_TIME_MAX]);
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the verbs of a command in a sandbox share: its path, and the command line SANDBOX COMMAND. */
+/* What the verbs of a command in a sandbox share: its path, and the command line SANDBOX COMMAND; or SANDBOX
+ * alone, of those that take one. */
 #ifndef HOST_CTL_CMD_COMMAND_H
 #define HOST_CTL_CMD_COMMAND_H
 
@@ -35,6 +36,9 @@ struct cmd_command_operands {
  */
 int cmd_command_parse(struct cmd_command_operands *operands, const struct cli_option *options, size_t count,
 	int argc, char **argv);
+/* The same with the sandbox alone, which can be one's id or name. */
+int cmd_command_parse_sandbox(struct cmd_command_operands *operands, const struct cli_option *options,
+	size_t count, int argc, char **argv);
 
 /* /v1/sandboxes/SANDBOX/commands/COMMAND and rest, at most 100 bytes; command empty: what is the sandbox's.
  * 0, or CLI_FAILURE (said): that can be no id or name. */

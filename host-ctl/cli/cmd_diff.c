@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `host-ctl diff`: what a sandbox has added, changed and removed against its template. */
-#include "host-ctl/cli/cli.h"
+#include "host-ctl/cli/cmd_command.h"
 #include "host-ctl/cli/verbs.h"
 #include "host-ctl/support/text.h"
 
@@ -27,7 +27,7 @@ enum { PAGE = 4096, BYTES_PATH_MAX = 4096 };
 
 struct diff {
 	const char *sandbox, *socket;
-	bool json, help, on_terminal;
+	bool json, on_terminal;
 	char after[BYTES_PATH_MAX]; /* the last path; empty: none yet */
 	size_t after_length;
 	json_t *all; /* of --json: the entries */
@@ -156,51 +156,23 @@ static int print_pages(struct diff *diff)
 	return print_all(diff);
 }
 
-/* --- the command line --- */
-
-/* 0, or CLI_FAILURE (said). */
-static int parse_diff(struct diff *diff, int argc, char **argv)
-{
-	enum { JSON, SOCKET, HELP };
-	static const struct cli_option options[] = {[JSON] = {.name = "json"},
-		[SOCKET] = {.name = "socket", .has_value = true, .not_empty = true},
-		[HELP] = {.name = "help", .letter = 'h'}};
-	struct cli_parser parser;
-	const char *value, *operand;
-	int option;
-
-	cli_parser_init(&parser, options, sizeof options / sizeof options[0], argc, argv);
-	do {
-		while ((option = cli_parser_next(&parser, &value)) >= 0)
-			diff->socket = option == SOCKET ? value : diff->socket;
-		if (option == CLI_BAD)
-			return cli_fail_usage(argv[0], parser.error);
-		operand = cli_parser_operand(&parser);
-		if (operand && diff->sandbox)
-			return cli_fail_unexpected(argv[0], operand);
-		diff->sandbox = operand ? operand : diff->sandbox;
-	} while (operand);
-	diff->json = cli_parser_given(&parser, JSON);
-	diff->help = cli_parser_given(&parser, HELP);
-	if (diff->help)
-		return 0;
-	if (!diff->sandbox)
-		return cli_fail_usage(argv[0], "a sandbox is expected");
-	return cli_is_name(diff->sandbox) ? 0
-					  : cli_fail("%s: that is no sandbox's id or name", diff->sandbox);
-}
-
 int cmd_diff(int argc, char **argv)
 {
+	enum { JSON = CMD_COMMAND_OWN, COUNT };
+	static const struct cli_option options[COUNT] = {CMD_COMMAND_OPTIONS, [JSON] = {.name = "json"}};
+	struct cmd_command_operands operands;
 	struct diff diff = {.on_terminal = isatty(STDOUT_FILENO)};
-	int status = parse_diff(&diff, argc, argv);
+	int status = cmd_command_parse_sandbox(&operands, options, COUNT, argc, argv);
 
-	if (status)
-		return status;
-	if (diff.help) {
+	if (status == 1) {
 		fputs(diff_usage, stdout);
 		return cli_finish_output();
 	}
+	if (status)
+		return status;
+	diff.sandbox = operands.sandbox;
+	diff.socket = operands.values[CMD_COMMAND_SOCKET];
+	diff.json = operands.given[JSON];
 	diff.all = json_array();
 	status = print_pages(&diff);
 	json_decref(diff.all);

@@ -14,6 +14,7 @@ const char events_usage[] =
 	"usage: host-ctl events [OPTION...]\n"
 	"Prints what happens to sandboxes and their commands from now on, a line each, until it is ended.\n"
 	"\n"
+	"  --sandbox SANDBOX    only of that one\n"
 	"  --json               each as a JSON object\n"
 	CLI_USAGE_SOCKET
 	"\n"
@@ -85,23 +86,50 @@ static int follow(struct client *client, bool json)
 	return failed ? failed : cli_fail("the daemon closed the stream of events");
 }
 
-int cmd_events(int argc, char **argv)
+enum { OPT_SANDBOX, OPT_JSON, OPT_SOCKET, OPT_HELP, OPT_COUNT };
+
+static const struct cli_option options[OPT_COUNT] = {
+	[OPT_SANDBOX] = {.name = "sandbox", .has_value = true, .not_empty = true},
+	[OPT_JSON] = {.name = "json"},
+	[OPT_SOCKET] = {.name = "socket", .has_value = true, .not_empty = true},
+	[OPT_HELP] = {.name = "help", .letter = 'h'},
+};
+
+static int run(const char *const values[OPT_COUNT], bool json)
 {
+	char path[32 + CLI_NAME_MAX] = "/v1/events";
 	struct client client = {.fd = -1};
 	struct client_error error;
-	struct cli_query query;
-	int r = cli_query_parse(&query, argc, argv);
+	int r;
 
-	if (r == 1) {
+	if (values[OPT_SANDBOX] && !cli_is_name(values[OPT_SANDBOX]))
+		return cli_fail("%s: that is no sandbox's id or name", values[OPT_SANDBOX]);
+	if (values[OPT_SANDBOX])
+		snprintf(path, sizeof path, "/v1/events?sandbox=%s", values[OPT_SANDBOX]);
+	r = client_connect(&client, cli_socket_path(values[OPT_SOCKET]), -1, &error);
+	if (r == 0)
+		r = client_upgrade(&client, path, NULL, &error);
+	r = r < 0 ? cli_fail_client(&error, json) : follow(&client, json);
+	client_finish(&client);
+	return r;
+}
+
+int cmd_events(int argc, char **argv)
+{
+	const char *values[OPT_COUNT] = {NULL}, *value;
+	struct cli_parser parser;
+	int option;
+
+	cli_parser_init(&parser, options, OPT_COUNT, argc, argv);
+	while ((option = cli_parser_next(&parser, &value)) >= 0)
+		values[option] = value;
+	if (option == CLI_BAD)
+		return cli_fail_usage(argv[0], parser.error);
+	if (cli_parser_given(&parser, OPT_HELP)) {
 		fputs(events_usage, stdout);
 		return cli_finish_output();
 	}
-	if (r)
-		return r;
-	r = client_connect(&client, cli_socket_path(query.socket), -1, &error);
-	if (r == 0)
-		r = client_upgrade(&client, "/v1/events", NULL, &error);
-	r = r < 0 ? cli_fail_client(&error, query.json) : follow(&client, query.json);
-	client_finish(&client);
-	return r;
+	if (parser.next < argc)
+		return cli_fail_unexpected(argv[0], argv[parser.next]);
+	return run(values, cli_parser_given(&parser, OPT_JSON));
 }

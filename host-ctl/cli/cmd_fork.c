@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The verb that copies a sandbox that runs on: fork. */
 #include "common/parse.h"
-#include "host-ctl/cli/cli.h"
+#include "host-ctl/cli/cmd_spec.h"
 #include "host-ctl/cli/verbs.h"
 
 #include <stdio.h>
@@ -16,6 +16,13 @@ const char fork_usage[] =
 	"\n"
 	"  --count N            how many, 1 to 64 (1)\n"
 	"  --name NAME          by which it may be called as well; of several: NAME-1, NAME-2 and so on\n"
+	"What is not given is as of SANDBOX; what is, is in place of it:\n"
+	"  --metadata KEY=VALUE kept with it; may be repeated\n"
+	"  --env NAME=VALUE     a variable of each of its commands; may be repeated\n"
+	CMD_SPEC_USAGE_TIMES
+	"  --memory SIZE        of the host, the vmm included; at least 96M\n"
+	"  --cpu N              hundredths of a processor, 5 or more\n"
+	"  --pids N             processes and threads of each of its commands\n"
 	CLI_USAGE_JSON
 	CLI_USAGE_SOCKET
 	"\n"
@@ -23,14 +30,11 @@ const char fork_usage[] =
 /* clang-format on */
 
 enum { COUNT_MAX = 64 };
-enum { OPT_COUNT_OF, OPT_NAME, OPT_JSON, OPT_SOCKET, OPT_HELP, OPT_COUNT };
+enum { OPT_COUNT_OF = CMD_SPEC_OWN, OPT_COUNT };
 
 static const struct cli_option options[OPT_COUNT] = {
+	CMD_SPEC_OPTIONS,
 	[OPT_COUNT_OF] = {.name = "count", .has_value = true},
-	[OPT_NAME] = {.name = "name", .has_value = true, .not_empty = true},
-	[OPT_JSON] = {.name = "json"},
-	[OPT_SOCKET] = {.name = "socket", .has_value = true, .not_empty = true},
-	[OPT_HELP] = {.name = "help", .letter = 'h'},
 };
 
 /* The ids of those that are there; the others are said. CLI_FAILURE when there is one of them. */
@@ -88,43 +92,56 @@ static int ask(const char *id, const char *socket, bool json, const json_t *body
 	return printed ? printed : status;
 }
 
-static int run(struct cli_parser *parser, const char *const values[OPT_COUNT], json_t *body)
+static int set_option(struct cmd_spec *order, int option, const char *value)
 {
-	const char *verb = parser->argv[0], *id = parser->argv[parser->next];
-	uint64_t count = 1;
+	uint64_t count;
 
-	if (!id)
-		return cli_fail_usage(verb, "a sandbox is expected");
-	if (parser->argv[parser->next + 1])
-		return cli_fail_unexpected(verb, parser->argv[parser->next + 1]);
-	if (values[OPT_COUNT_OF] && parse_u64(values[OPT_COUNT_OF], 1, COUNT_MAX, &count) < 0)
-		return cli_fail_usage(verb, "--count wants a number from 1 to 64");
-	if (!cli_is_name(id))
-		return cli_fail("%s: that is no sandbox's id or name", id);
-	json_object_set_new(body, "count", json_integer((json_int_t)count));
-	if (values[OPT_NAME] && json_object_set_new(body, "name", json_string(values[OPT_NAME])))
-		return cli_fail_usage(verb, "--name is not UTF-8");
-	return ask(id, values[OPT_SOCKET], cli_parser_given(parser, OPT_JSON), body);
+	if (option != OPT_COUNT_OF)
+		return cmd_spec_set(order, option, value);
+	if (parse_u64(value, 1, COUNT_MAX, &count) < 0)
+		return cli_refuse(
+			order->error, "--count wants a number from 1 to %d, not '%s'", COUNT_MAX, value);
+	return json_object_set_new(order->body, "count", json_integer((json_int_t)count));
+}
+
+/* *id: the sandbox. */
+static int parse(struct cmd_spec *order, const char **id, int argc, char **argv)
+{
+	struct cli_parser parser;
+	const char *value;
+	int option;
+
+	json_object_set_new(order->body, "count", json_integer(1));
+	cli_parser_init(&parser, options, OPT_COUNT, argc, argv);
+	while ((option = cli_parser_next(&parser, &value)) >= 0)
+		if (set_option(order, option, value))
+			return -1;
+	if (option == CLI_BAD)
+		return cli_refuse(order->error, "%s", parser.error);
+	if (order->help)
+		return 0;
+	*id = argv[parser.next];
+	if (!*id)
+		return cli_refuse(order->error, "a sandbox is expected");
+	return argv[parser.next + 1] ? cli_refuse(order->error, CLI_UNEXPECTED, argv[parser.next + 1]) : 0;
 }
 
 int cmd_fork(int argc, char **argv)
 {
-	const char *values[OPT_COUNT] = {NULL}, *value;
-	struct cli_parser parser;
-	json_t *body;
-	int option, status;
+	struct cmd_spec order = {.body = json_object()};
+	const char *id = NULL;
+	int status;
 
-	cli_parser_init(&parser, options, OPT_COUNT, argc, argv);
-	while ((option = cli_parser_next(&parser, &value)) >= 0)
-		values[option] = value;
-	if (option == CLI_BAD)
-		return cli_fail_usage(argv[0], parser.error);
-	if (cli_parser_given(&parser, OPT_HELP)) {
+	if (parse(&order, &id, argc, argv) < 0) {
+		status = cli_fail_usage(argv[0], order.error);
+	} else if (order.help) {
 		fputs(fork_usage, stdout);
-		return cli_finish_output();
+		status = cli_finish_output();
+	} else if (!cli_is_name(id)) {
+		status = cli_fail("%s: that is no sandbox's id or name", id);
+	} else {
+		status = ask(id, order.socket, order.json, order.body);
 	}
-	body = json_object();
-	status = run(&parser, values, body);
-	json_decref(body);
+	json_decref(order.body);
 	return status;
 }

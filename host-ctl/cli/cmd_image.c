@@ -16,7 +16,7 @@
 /* clang-format off */
 const char image_usage[] =
 	"usage: host-ctl image build NAME SOURCE [OPTION...]\n"
-	"       host-ctl image ls|show NAME|rm NAME|gc [OPTION...]\n"
+	"       host-ctl image ls|list|show NAME|rm NAME|gc [OPTION...]\n"
 	"Builds, lists and removes images, of which `host-ctl template build --image NAME` makes templates. One\n"
 	"is known by its name and by the sha256 of its content, sha256-…, of which the first 8 digits are enough.\n"
 	"A SOURCE is one of:\n"
@@ -86,6 +86,7 @@ struct order {
 /* perform: 0; -1 with *error set; or the number of a signal that has ended it. */
 struct action {
 	const char *name;
+	const char *other; /* the word that templates have for it; or NULL */
 	bool named;
 	int (*perform)(const struct order *order, const struct image_store *store, json_t **answer,
 		struct error *error);
@@ -109,7 +110,7 @@ static int print_collected(const json_t *answer);
 
 static const struct action actions[] = {
 	{.name = "build", .named = true, .perform = build, .print = print_build},
-	{.name = "ls", .perform = list, .print = print_list},
+	{.name = "ls", .other = "list", .perform = list, .print = print_list},
 	{.name = "show", .named = true, .perform = show, .print = print_image},
 	{.name = "rm", .named = true, .perform = rm, .print = print_collected},
 	{.name = "gc", .perform = gc, .print = print_collected},
@@ -137,7 +138,7 @@ static int add_operand(struct order *order, const char *text, char *error)
 		return 0;
 	}
 	for (size_t i = 0; i < sizeof actions / sizeof actions[0]; i++)
-		if (!strcmp(actions[i].name, text))
+		if (!strcmp(actions[i].name, text) || (actions[i].other && !strcmp(actions[i].other, text)))
 			order->action = &actions[i];
 	return order->action ? 0 : cli_refuse(error, "build, ls, show, rm or gc is expected, not %s", text);
 }

@@ -11,7 +11,7 @@ const char ls_usage[] =
 	"usage: host-ctl ls [OPTION...]\n"
 	"Lists the sandboxes: all but those that are gone, or those that fit what is asked for.\n"
 	"\n"
-	"  --state STATE        such as ready, paused, stopped, failed or gone\n"
+	"  --state STATE        such as ready, paused, suspended, stopped, failed or gone\n"
 	"  --template NAME      clones of it\n"
 	"  --metadata KEY=VALUE with that; may be repeated\n"
 	CLI_USAGE_JSON
@@ -19,24 +19,6 @@ const char ls_usage[] =
 	"\n"
 	CLI_USAGE_STATUS;
 /* clang-format on */
-
-enum { SECOND_MS = 1000, MINUTE_MS = 60 * SECOND_MS, HOUR_MS = 60 * MINUTE_MS, DAY_MS = 24 * HOUR_MS };
-
-/* "12s", "3m", "5h", "2d" */
-static void format_span(long long ms, char *to, size_t size)
-{
-	static const struct {
-		long long ms;
-		char unit;
-	} units[] = {{DAY_MS, 'd'}, {HOUR_MS, 'h'}, {MINUTE_MS, 'm'}, {SECOND_MS, 's'}};
-	size_t i = 0;
-
-	if (ms < 0)
-		ms = 0;
-	while (i < 3 && ms < 2 * units[i].ms)
-		i++;
-	snprintf(to, size, "%lld%c", ms / units[i].ms, units[i].unit);
-}
 
 static const char *colour_of(const char *state, const struct cli_colours *colours)
 {
@@ -49,17 +31,18 @@ static void print_sandbox(const json_t *sandbox, const struct cli_colours *colou
 {
 	const long long now = (long long)time(NULL) * 1000;
 	const long long expires = json_integer_value(json_object_get(sandbox, "expires_ms"));
-	char age[32], left[32] = "-", id[64], name[80], state[32], template[80], reason[CLI_TEXT_MAX];
+	char age[CLI_TIME_MAX], left[CLI_TIME_MAX] = "-", id[64], name[80], state[32], template[80],
+				reason[CLI_TEXT_MAX];
 
-	format_span(now - json_integer_value(json_object_get(sandbox, "created_ms")), age, sizeof age);
+	cli_format_span(now - json_integer_value(json_object_get(sandbox, "created_ms")), age);
 	if (expires)
-		format_span(expires - now, left, sizeof left);
+		cli_format_span(expires - now, left);
 	cli_clean_text(id, sizeof id, cli_text(sandbox, "id"));
 	cli_clean_text(name, sizeof name, cli_text(sandbox, "name"));
 	cli_clean_text(state, sizeof state, cli_text(sandbox, "state"));
 	cli_clean_text(template, sizeof template, cli_text(sandbox, "template"));
 	cli_clean_text(reason, sizeof reason, cli_text(sandbox, "reason"));
-	printf("%-20s %-16s %s%-9s%s %-14s %5s %5s  %s\n", id, name, colour_of(state, colours), state,
+	printf("%-20s %-16s %s%-10s%s %-14s %5s %5s  %s\n", id, name, colour_of(state, colours), state,
 		colours->reset, template, age, left, reason);
 }
 
@@ -69,7 +52,7 @@ static int print_list(const json_t *answer)
 	const json_t *sandbox;
 	size_t i;
 
-	printf("%s%-20s %-16s %-9s %-14s %5s %5s  %s%s\n", colours.bold, "SANDBOX", "NAME", "STATE",
+	printf("%s%-20s %-16s %-10s %-14s %5s %5s  %s%s\n", colours.bold, "SANDBOX", "NAME", "STATE",
 		"TEMPLATE", "AGE", "LEFT", "REASON", colours.reset);
 	json_array_foreach(json_object_get(answer, "sandboxes"), i, sandbox)
 	{

@@ -1,13 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The verbs that make, change and end sandboxes: create, pause, resume, suspend, wake, stop, start, rm. */
-#include "common/parse.h"
-#include "host-ctl/cli/cli.h"
+#include "host-ctl/cli/cmd_spec.h"
 #include "host-ctl/cli/verbs.h"
-#include "host-ctl/run/run_request.h"
-#include "host-ctl/sandbox/sandbox_spec.h"
+#include "host-ctl/pool/template.h"
 
-#include <stdarg.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* clang-format off */
@@ -19,10 +15,9 @@ const char create_usage[] =
 	"  --template NAME      of which it is a clone (base)\n"
 	"  --metadata KEY=VALUE kept with it; may be repeated\n"
 	"  --env NAME=VALUE     a variable of each of its commands; may be repeated\n"
-	"  --ttl TIME           it is removed after TIME: 90s, 10m, 2h, 7d, seconds alone; at most 30d (never)\n"
-	"  --idle-kill TIME     it is removed when nothing ran in it for TIME\n"
-	"  --idle-pause TIME    it is paused then\n"
-	"  --idle-suspend TIME  it is suspended then\n"
+	CMD_SPEC_USAGE_TIMES
+	"  --mem SIZE           memory of its VM, such as 256M; one unlike its template's is booted, not cloned\n"
+	"  --cpus N             processors of its VM, 1 to 8; the same\n"
 	"  --memory SIZE        of the host, the vmm included; at least 96M (the template's)\n"
 	"  --cpu N              hundredths of a processor, 5 or more (the template's)\n"
 	"  --pids N             processes and threads of each of its commands (no limit)\n"
@@ -47,171 +42,30 @@ const char sandbox_verb_usage[] =
 	CLI_USAGE_STATUS;
 /* clang-format on */
 
-enum { DAY_MS = 24 * 60 * 60 * 1000 };
-
-enum {
-	OPT_NAME,
-	OPT_TEMPLATE,
-	OPT_METADATA,
-	OPT_ENV,
-	OPT_TTL,
-	OPT_IDLE_KILL,
-	OPT_IDLE_PAUSE,
-	OPT_IDLE_SUSPEND,
-	OPT_MEMORY,
-	OPT_CPU,
-	OPT_PIDS,
-	OPT_JSON,
-	OPT_SOCKET,
-	OPT_HELP,
-	OPT_COUNT
-};
+enum { OPT_TEMPLATE = CMD_SPEC_OWN, OPT_MEM, OPT_CPUS, OPT_COUNT };
 
 static const struct cli_option create_options[OPT_COUNT] = {
-	[OPT_NAME] = {.name = "name", .has_value = true, .not_empty = true},
+	CMD_SPEC_OPTIONS,
 	[OPT_TEMPLATE] = {.name = "template", .has_value = true, .not_empty = true},
-	[OPT_METADATA] = {.name = "metadata", .has_value = true, .repeats = true},
-	[OPT_ENV] = {.name = "env", .has_value = true, .repeats = true},
-	[OPT_TTL] = {.name = "ttl", .has_value = true},
-	[OPT_IDLE_KILL] = {.name = "idle-kill", .has_value = true},
-	[OPT_IDLE_PAUSE] = {.name = "idle-pause", .has_value = true},
-	[OPT_IDLE_SUSPEND] = {.name = "idle-suspend", .has_value = true},
-	[OPT_MEMORY] = {.name = "memory", .has_value = true},
-	[OPT_CPU] = {.name = "cpu", .has_value = true},
-	[OPT_PIDS] = {.name = "pids", .has_value = true},
-	[OPT_JSON] = {.name = "json"},
-	[OPT_SOCKET] = {.name = "socket", .has_value = true, .not_empty = true},
-	[OPT_HELP] = {.name = "help", .letter = 'h'},
+	[OPT_MEM] = {.name = "mem", .has_value = true, .not_empty = true},
+	[OPT_CPUS] = {.name = "cpus", .has_value = true},
 };
 
-struct order {
-	json_t *body;
-	const char *socket;
-	bool json, help;
-	char error[CLI_TEXT_MAX];
-};
-
-__attribute__((format(printf, 2, 3))) static int refuse(struct order *order, const char *format, ...)
-{
-	va_list arguments;
-
-	va_start(arguments, format);
-	vsnprintf(order->error, sizeof order->error, format, arguments);
-	va_end(arguments);
-	return -1;
-}
-
-static int set_text(struct order *order, int option, const char *value)
-{
-	const char *name = create_options[option].name;
-
-	if (json_object_set_new(order->body, name, json_string(value)) < 0)
-		return refuse(order, "--%s is not UTF-8, or there is no memory", name);
-	return 0;
-}
-
-static int set_pair(struct order *order, int option, const char *pair)
-{
-	const char *name = create_options[option].name, *equals = strchr(pair, '=');
-	json_t *object = json_object_get(order->body, name);
-	char *key;
-	int status;
-
-	if (!equals || equals == pair)
-		return refuse(order, "--%s wants NAME=VALUE, not '%s'", name, pair);
-	if (!object && json_object_set_new(order->body, name, object = json_object()) < 0)
-		return refuse(order, "no memory for --%s", name);
-	key = strndup(pair, (size_t)(equals - pair));
-	if (json_object_get(object, key)) {
-		free(key);
-		return refuse(order, "--%s gives %.*s twice", name, (int)(equals - pair), pair);
-	}
-	status = key ? json_object_set_new(object, key, json_string(equals + 1)) : -1;
-	free(key);
-	return status ? refuse(order, "--%s is not UTF-8, or there is no memory", name) : 0;
-}
-
-static int set_time(struct order *order, int option, json_t *object, const char *field, const char *value)
-{
-	uint64_t milliseconds;
-
-	if (cli_parse_duration(value, SANDBOX_TTL_MAX_MS, &milliseconds) < 0)
-		return refuse(order, "--%s wants 1ms to %dd, such as 90s, 10m or 2h, not '%s'",
-			create_options[option].name, (int)(SANDBOX_TTL_MAX_MS / DAY_MS), value);
-	return json_object_set_new(object, field, json_integer((json_int_t)milliseconds));
-}
-
-static int set_idle(struct order *order, int option, const char *action, const char *value)
-{
-	json_t *idle = json_pack("{s:s}", "action", action);
-
-	if (json_object_get(order->body, "idle")) {
-		json_decref(idle);
-		return refuse(order, "give one of --idle-kill, --idle-pause and --idle-suspend");
-	}
-	if (json_object_set_new(order->body, "idle", idle) < 0)
-		return refuse(order, "no memory");
-	return set_time(order, option, idle, "after_ms", value);
-}
-
-static int set_memory(struct order *order, const char *value)
-{
-	uint64_t bytes;
-
-	if (parse_size(value, SANDBOX_MEMORY_MIN, INT64_MAX, &bytes) < 0)
-		return refuse(order, "--memory wants a size of at least %dM, such as 128M, not '%s'",
-			SANDBOX_MEMORY_MIN >> 20, value);
-	return json_object_set_new(order->body, "memory_max", json_integer((json_int_t)bytes));
-}
-
-static int set_number(
-	struct order *order, int option, const char *field, uint64_t least, uint64_t most, const char *value)
-{
-	uint64_t number;
-
-	if (parse_u64(value, least, most, &number) < 0)
-		return refuse(order, "--%s wants a number from %llu to %llu, not '%s'",
-			create_options[option].name, (unsigned long long)least, (unsigned long long)most,
-			value);
-	return json_object_set_new(order->body, field, json_integer((json_int_t)number));
-}
-
-static int set_option(struct order *order, int option, const char *value)
+static int set_option(struct cmd_spec *order, int option, const char *value)
 {
 	switch (option) {
-	case OPT_NAME:
 	case OPT_TEMPLATE:
-		return set_text(order, option, value);
-	case OPT_METADATA:
-	case OPT_ENV:
-		return set_pair(order, option, value);
-	case OPT_TTL:
-		return set_time(order, option, order->body, "ttl_ms", value);
-	case OPT_IDLE_KILL:
-		return set_idle(order, option, "kill", value);
-	case OPT_IDLE_PAUSE:
-		return set_idle(order, option, "pause", value);
-	case OPT_IDLE_SUSPEND:
-		return set_idle(order, option, "suspend", value);
-	case OPT_MEMORY:
-		return set_memory(order, value);
-	case OPT_CPU:
-		return set_number(order, option, "cpu_max", SANDBOX_CPU_MIN, SANDBOX_CPU_MAX, value);
-	case OPT_PIDS:
-		return set_number(order, option, "pids_max", 1, RUN_PIDS_MAX, value);
-	case OPT_JSON:
-		order->json = true;
-		return 0;
-	case OPT_SOCKET:
-		order->socket = value;
-		return 0;
+	case OPT_MEM:
+		return cmd_spec_set_text(order, create_options[option].name, value);
+	case OPT_CPUS:
+		return cmd_spec_set_number(
+			order, create_options[option].name, "cpus", 1, TEMPLATE_CPUS_MAX, value);
 	default:
-		order->help = true;
-		return 0;
+		return cmd_spec_set(order, option, value);
 	}
 }
 
-static int parse_create(struct order *order, int argc, char **argv)
+static int parse_create(struct cmd_spec *order, int argc, char **argv)
 {
 	struct cli_parser parser;
 	const char *value;
@@ -222,8 +76,8 @@ static int parse_create(struct order *order, int argc, char **argv)
 		if (set_option(order, option, value))
 			return -1;
 	if (option == CLI_BAD)
-		return refuse(order, "%s", parser.error);
-	return parser.next < argc ? refuse(order, CLI_UNEXPECTED, argv[parser.next]) : 0;
+		return cli_refuse(order->error, "%s", parser.error);
+	return parser.next < argc ? cli_refuse(order->error, CLI_UNEXPECTED, argv[parser.next]) : 0;
 }
 
 /* One request; the answer is the caller's, NULL after a failure (said). */
@@ -238,7 +92,7 @@ static json_t *call(const char *socket, bool json, const char *method, const cha
 	return NULL;
 }
 
-static int create(const struct order *order)
+static int create(const struct cmd_spec *order)
 {
 	json_t *sandbox = call(order->socket, order->json, "POST", "/v1/sandboxes", order->body);
 	char id[CLI_TEXT_MAX];
@@ -262,7 +116,7 @@ static int create(const struct order *order)
 
 int cmd_create(int argc, char **argv)
 {
-	struct order order = {.body = json_object()};
+	struct cmd_spec order = {.body = json_object()};
 	int status;
 
 	if (parse_create(&order, argc, argv) < 0) {

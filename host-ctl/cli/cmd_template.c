@@ -13,7 +13,7 @@
 /* clang-format off */
 const char template_usage[] =
 	"usage: host-ctl template build NAME [OPTION...]\n"
-	"       host-ctl template list|show NAME|rm NAME [OPTION...]\n"
+	"       host-ctl template list|ls|show NAME|rm NAME [OPTION...]\n"
 	"Builds, lists and removes templates: guests that were booted and prepared once, and from which\n"
 	"`host-ctl run --template NAME` and `host-ctl pool --template NAME --target N` clone theirs.\n"
 	"\n"
@@ -51,6 +51,7 @@ static const struct cli_option option_table[OPT_COUNT] = {
 
 struct action {
 	const char *name, *method;
+	const char *other; /* the word that images have for it; or NULL */
 	bool named, builds;
 	int (*print)(const json_t *answer); /* for people */
 };
@@ -62,7 +63,7 @@ static int print_nothing(const json_t *answer);
 
 static const struct action actions[] = {
 	{.name = "build", .method = "POST", .named = true, .builds = true, .print = print_build},
-	{.name = "list", .method = "GET", .print = print_list},
+	{.name = "list", .other = "ls", .method = "GET", .print = print_list},
 	{.name = "show", .method = "GET", .named = true, .print = print_template},
 	{.name = "rm", .method = "DELETE", .named = true, .print = print_nothing},
 };
@@ -141,7 +142,7 @@ static int set_option(struct order *order, int option, const char *value, char *
 static int set_action(struct order *order, const char *name, char *error)
 {
 	for (size_t i = 0; i < sizeof actions / sizeof actions[0]; i++)
-		if (!strcmp(actions[i].name, name))
+		if (!strcmp(actions[i].name, name) || (actions[i].other && !strcmp(actions[i].other, name)))
 			order->action = &actions[i];
 	return order->action ? 0 : cli_refuse(error, "build, list, show or rm is expected, not '%s'", name);
 }

@@ -18,6 +18,8 @@ int cmd_sandbox_verb(int argc, char **argv);
 int cmd_fork(int argc, char **argv);
 int cmd_snapshot(int argc, char **argv);
 int cmd_logs(int argc, char **argv);
+int cmd_ps(int argc, char **argv);
+int cmd_kill(int argc, char **argv);
 int cmd_diff(int argc, char **argv);
 int cmd_events(int argc, char **argv);
 int cmd_pool(int argc, char **argv);
@@ -34,6 +36,6 @@ int cmd_doctor(int argc, char **argv);
 extern const char run_usage[], pool_usage[], template_usage[], version_usage[], doctor_usage[],
 	control_usage[], create_usage[], ls_usage[], sandbox_verb_usage[], fork_usage[], snapshot_usage[],
 	exec_usage[], attach_usage[], logs_usage[], diff_usage[], events_usage[], image_usage[],
-	boot_report_usage[], bench_usage[];
+	boot_report_usage[], bench_usage[], ps_usage[], kill_usage[];
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "host-ctl/pool/template.h"
 #include "common/io.h"
+#include "common/parse.h"
 #include "common/version.h"
 #include "host-ctl/support/file_copy.h"
 #include "host-ctl/support/input_file.h"
@@ -61,6 +62,18 @@ int template_name_read(json_t *body, const char *field, const char **name, struc
 		return error_set(
 			error, ERROR_INVALID, "%s is not a string: give the name of a template", field);
 	return template_name_check(*name, field, error);
+}
+
+int template_memory_read(const json_t *body, const char *field, uint64_t *bytes, struct error *error)
+{
+	const json_t *value = json_object_get(body, field);
+	const char *text = json_string_value(value);
+
+	if (!value || (text && !parse_size(text, TEMPLATE_MEMORY_MIN, TEMPLATE_MEMORY_MAX, bytes) &&
+			      *bytes % TEMPLATE_MEMORY_UNIT == 0))
+		return 0;
+	return error_set(
+		error, ERROR_INVALID, "%s is not a size from 32M to 511G in whole MiB, as a string", field);
 }
 
 struct template *template_take(struct template *template)
@@ -156,6 +169,13 @@ static int load_optional(struct loading *loading, const char *name, int *memory)
 	return r == -ENOENT ? 0 : r;
 }
 
+bool template_is_image(const json_t *image, const struct stat *status)
+{
+	return json_integer_value(json_object_get(image, "bytes")) == (json_int_t)status->st_size &&
+	       json_integer_value(json_object_get(image, "changed_ns")) ==
+		       (json_int_t)input_file_changed_ns(status);
+}
+
 /* What the guest has in its memory of the image must still be true of it. */
 static int open_image(struct loading *loading, const char *path)
 {
@@ -167,9 +187,7 @@ static int open_image(struct loading *loading, const char *path)
 	template->image = input_file_open(AT_FDCWD, path ? path : "", 0, INPUT_IMAGE, &status, &kind);
 	if (template->image < 0)
 		return kind ? note_kind(loading, kind) : template->image;
-	if (json_integer_value(json_object_get(was, "bytes")) != (json_int_t)status.st_size ||
-		json_integer_value(json_object_get(was, "changed_ns")) !=
-			(json_int_t)input_file_changed_ns(&status)) {
+	if (!template_is_image(was, &status)) {
 		snprintf(loading->fault, sizeof loading->fault, "it has changed since");
 		return -ESTALE;
 	}

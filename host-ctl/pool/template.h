@@ -42,6 +42,10 @@ enum {
 #define TEMPLATE_BASE "base"
 /* In template.json of one that is made of a sandbox: its clones note their files (vm_source.notes). */
 #define TEMPLATE_SNAPSHOT "snapshot"
+/* Of its template.json: a boot from its image, and its disk if it has one, has all files that its clones
+ * have.
+ */
+#define TEMPLATE_BOOTS "boots"
 
 struct template
 {
@@ -64,6 +68,13 @@ bool template_name_is_valid(const char *name);
 int template_name_check(const char *name, const char *what, struct error *error);
 /* That of a body's field; *name lives in the body. Returns as template_name_check. */
 int template_name_read(json_t *body, const char *field, const char **name, struct error *error);
+
+/* The size of a guest's memory that a body's field has; absent: *bytes stays. Returns as template_name_check.
+ */
+int template_memory_read(const json_t *body, const char *field, uint64_t *bytes, struct error *error);
+
+/* The image is still what inputs.image of a template.json says, by size and time of change. */
+bool template_is_image(const json_t *image, const struct stat *status);
 
 /* Another with each build, for "generation" of a template's description. NULL without memory. */
 json_t *template_new_generation(void);

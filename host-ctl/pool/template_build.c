@@ -543,9 +543,10 @@ int template_build(struct template_store *store, const struct vm_config *config,
 	}
 	job->source = *order->source;
 	job->source.cid = TEMPLATE_CID;
-	job->about = json_pack("{s:i,s:s,s:o,s:I,s:o}", "format", TEMPLATE_FORMAT, "name", job->name,
-		"generation", template_new_generation(), "created_ms", (json_int_t)clock_wall_ms(), "inputs",
-		inputs);
+	/* What its lines prepare is in its memory, or on the disk. */
+	job->about = json_pack("{s:i,s:s,s:o,s:I,s:b,s:o}", "format", TEMPLATE_FORMAT, "name", job->name,
+		"generation", template_new_generation(), "created_ms", (json_int_t)clock_wall_ms(),
+		TEMPLATE_BOOTS, (int)(!order->count || order->source->disk_bytes), "inputs", inputs);
 	status = job->about ? open_files(job) : -ENOMEM;
 	if (status)
 		set_failed_status(job, status);

@@ -78,6 +78,19 @@ struct pool *templates_own_pool(const struct templates *templates);
 /* What a VM with source->cpus processors is booted with, the daemon's own: kernel and initrd, which outlive
  * it. */
 void templates_set_boot(const struct templates *templates, struct vm_source *source);
+/* A size and a number of processors; 0: as the template's. */
+struct templates_shape {
+	uint64_t memory_bytes;
+	unsigned int cpus;
+};
+/*
+ * *source: what a VM of that shape is booted from, with a template's files, for pool_claim_own; the caller's
+ * reference. NULL: that is the template's own shape, and its pool has such VMs. 0, or -1 with *error set:
+ * not_found; build_failed: it is damaged; conflict: what was prepared is in its memory alone; invalid: it is
+ * more memory than the host has, or there is no kernel for so many processors.
+ */
+int templates_shape_source(const struct templates *templates, const char *name,
+	const struct templates_shape *wanted, struct pool_source **source, struct error *error);
 /* The template of that name, as it is loaded; NULL: it is not. template_take keeps it. */
 struct template *templates_loaded(const struct templates *templates, const char *name);
 /* One that is there already; NULL, with *error set (not_found): there is none, or no such template. */

@@ -300,7 +300,7 @@ static void work(void *context)
 
 /* --- for the API --- */
 
-static int check_memory(uint64_t wanted, struct error *error)
+int templates_check_memory(uint64_t wanted, struct error *error)
 {
 	uint64_t host = room_host_bytes();
 
@@ -319,7 +319,7 @@ static int check_request(
 	json_t *inputs;
 
 	set_source(&trial);
-	if (check_memory(trial.source.memory_bytes, error))
+	if (templates_check_memory(trial.source.memory_bytes, error))
 		return -1;
 	inputs = template_inputs(
 		&templates->config.vm, &trial.source, request->commands, request->count, error);

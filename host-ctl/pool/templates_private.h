@@ -54,6 +54,9 @@ void templates_note_emptied(struct templates *templates);
 
 /* --- templates_jobs.c --- */
 
+/* No guest gets more than the host has: 0, or -1 with *error invalid. */
+int templates_check_memory(uint64_t wanted, struct error *error);
+
 /* 0 or -errno. */
 int templates_jobs_init(struct templates *templates);
 void templates_jobs_finish(struct templates *templates);

@@ -241,6 +241,7 @@ void command_end(struct command *command, const struct run_result *result)
 		commands_trim(command);
 	command->state = COMMAND_ENDED;
 	command->ended_ms = clock_wall_ms();
+	command->ended_ns = clock_now();
 	sandbox_suspension_look(command->sandbox);
 	command_record_end(command);
 	log_end(command);

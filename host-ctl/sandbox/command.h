@@ -136,10 +136,11 @@ struct command {
 	unsigned int output_max;       /* bytes of each that are held when it has ended; 0: all that were */
 	struct command_reader *reader; /* NULL: nobody is attached */
 	struct list waiters;
-	unsigned int holders;			      /* of command_hold */
-	struct run_result result;		      /* of ENDED */
-	uint64_t created_ms, started_ms, ended_ms;    /* CLOCK_REALTIME; 0: not yet */
-	uint64_t asked_ns, running_ns, first_byte_ns; /* CLOCK_MONOTONIC */
+	unsigned int holders;			   /* of command_hold */
+	struct run_result result;		   /* of ENDED */
+	uint64_t created_ms, started_ms, ended_ms; /* CLOCK_REALTIME; 0: not yet */
+	/* CLOCK_MONOTONIC; ended: as far as is known, of one of an earlier daemon's. */
+	uint64_t asked_ns, running_ns, first_byte_ns, ended_ns;
 };
 
 /* Makes one of a body's object, with the sandbox's env for what it does not set. The sandbox need not be

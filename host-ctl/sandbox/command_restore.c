@@ -31,10 +31,20 @@ static void take_request(struct command *command, struct journal_command *row)
 	row->payload = row->input = (struct journal_bytes){.bytes = NULL};
 }
 
+/* When it ended, by the clock that what is known is kept by. Between two daemons only the wall tells. */
+static uint64_t ended_ns(const struct journal_command *row)
+{
+	const uint64_t now_ms = clock_wall_ms();
+
+	return clock_now() - (now_ms > row->ended_ms ? now_ms - row->ended_ms : 0) * CLOCK_NS_PER_MS;
+}
+
 /* How much output there was is known; its guest may still hold it (command_fetch.h). */
 static void take_result(struct command *command, const struct journal_command *row)
 {
 	command->state = COMMAND_ENDED;
+	command->ended_ns = ended_ns(row);
+	commands_set_clock(command->sandbox);
 	command->uncounted = row->flags & JOURNAL_COMMAND_UNCOUNTED;
 	command->started = row->exit.kind && row->exit.kind != AGENT_FAILED_TO_START;
 	command->result = (struct run_result){.error = row->error,

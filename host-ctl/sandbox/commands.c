@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "host-ctl/sandbox/commands.h"
 #include "host-ctl/sandbox/command_private.h"
+#include "host-ctl/sandbox/sandbox_private.h"
 #include "host-ctl/sandbox/sandboxes_private.h"
 #include "host-ctl/support/clock.h"
 
@@ -154,6 +155,51 @@ void commands_note_ended(struct command *command)
 		run_output_drop(&oldest->output[0]);
 		run_output_drop(&oldest->output[1]);
 	}
+	commands_set_clock(command->sandbox);
+}
+
+/* --- their time --- */
+
+static uint64_t left_ms(const struct command *command)
+{
+	const uint64_t keep_ms = command->sandbox->all->config.keep_commands_ms;
+	const uint64_t passed_ms = (clock_now() - command->ended_ns) / CLOCK_NS_PER_MS;
+
+	return passed_ms < keep_ms ? keep_ms - passed_ms : 0;
+}
+
+void commands_set_clock(struct sandbox *sandbox)
+{
+	const uint64_t keep_ms = sandbox->all->config.keep_commands_ms;
+	uint64_t least_ms = UINT64_MAX;
+
+	for (struct command *command = sandbox->commands; command && keep_ms; command = command->next) {
+		uint64_t left = command->state == COMMAND_ENDED ? left_ms(command) : UINT64_MAX;
+
+		/* Somebody reads it: it is looked at again. */
+		if (!left && command->holders)
+			left = keep_ms;
+		least_ms = left < least_ms ? left : least_ms;
+	}
+	if (least_ms == UINT64_MAX)
+		least_ms = 0;
+	else if (!least_ms)
+		least_ms = 1;
+	sandbox_set_clock(sandbox, SANDBOX_CLOCK_COMMANDS, least_ms);
+}
+
+void commands_forget_old(struct sandbox *sandbox)
+{
+	struct command *command = sandbox->commands;
+
+	while (command) {
+		struct command *next = command->next;
+
+		if (command->state == COMMAND_ENDED && !command->holders && !left_ms(command))
+			command_destroy(command);
+		command = next;
+	}
+	commands_set_clock(sandbox);
 }
 
 void commands_sleep(struct sandbox *sandbox)

@@ -2,7 +2,8 @@
 /*
  * The commands of one sandbox. At most COMMANDS_MAX are known, and COMMANDS_ALL_MAX of all sandboxes: of
  * those that have ended the oldest gives way, then one that nobody may attach to any more;
- * COMMANDS_RUNNING_MAX run at a time.
+ * COMMANDS_RUNNING_MAX run at a time. Within these bounds one that has ended is known for keep_commands_ms
+ * (sandboxes.h), and as long as its sandbox is.
  */
 #ifndef HOST_CTL_COMMANDS_H
 #define HOST_CTL_COMMANDS_H
@@ -32,8 +33,12 @@ void commands_add(struct command *command);
 void commands_remove(struct command *command);
 /* What it holds is cut to its output_max. */
 void commands_trim(struct command *command);
-/* One has ended: its output is counted. */
+/* One has ended: its output is counted, and its time begins. */
 void commands_note_ended(struct command *command);
+/* When the next one is to be forgotten for its time, if there is one. */
+void commands_set_clock(struct sandbox *sandbox);
+/* Those whose time is over, and that nobody reads, are forgotten. */
+void commands_forget_old(struct sandbox *sandbox);
 /* The sandbox is suspended, and its VM about to end: what runs, or is about to, is as command_sleep leaves
  * it. */
 void commands_sleep(struct sandbox *sandbox);

@@ -63,6 +63,7 @@ static void settle_clocks(struct sandbox *sandbox)
 		sandbox_set_clock(sandbox, SANDBOX_CLOCK_TTL, 0);
 	if (state == SANDBOX_GONE)
 		sandbox_set_clock(sandbox, SANDBOX_CLOCK_KEEP, sandbox->all->config.keep_ms);
+	sandbox_look_ttl(sandbox);
 	sandbox_look_idle(sandbox);
 }
 
@@ -326,26 +327,6 @@ static void refused(struct pool_claim *claim, const struct error *error)
 		sandbox, sandbox->state == SANDBOX_STARTING ? SANDBOX_STOPPED : SANDBOX_GONE, error->message);
 }
 
-int sandbox_claim(struct sandbox *sandbox, const char *template, struct vm **vm, struct error *error)
-{
-	const struct sandboxes_config *config = &sandbox->all->config;
-
-	*vm = NULL;
-	sandbox->pool = templates_pool(config->templates, template, error);
-	/* Of one whose template is not loaded yet, this is seen when it has its VM. */
-	if (sandbox->pool && pool_has_disks(sandbox->pool) &&
-		sandbox_files_check_room(config->state_directory, config->disk_reserve_bytes, error))
-		sandbox->pool = NULL;
-	if (sandbox->pool)
-		*vm = pool_claim_vm(sandbox->pool, &sandbox->claim, error);
-	if (!sandbox->pool || (!*vm && error->kind)) {
-		sandbox->pool = NULL;
-		return -1;
-	}
-	sandbox->warm = *vm != NULL;
-	return 0;
-}
-
 /* --- what is asked of it --- */
 
 static void paused_or_resumed(struct vm_request *request, int status, int fd)
@@ -457,8 +438,8 @@ static struct sandbox *make(struct sandboxes *all, uid_t uid)
 	sandbox->uid = uid;
 	sandbox->stream = -1;
 	sandbox->last_session = SANDBOX_SESSION_FIRST;
-	sandbox->created_ms = clock_wall_ms();
-	sandbox->created_ns = clock_now();
+	sandbox->created_ms = sandbox->ttl_from_ms = clock_wall_ms();
+	sandbox->ttl_from_ns = clock_now();
 	sandbox->claim.granted = granted;
 	sandbox->claim.refused = refused;
 	sandbox->claim.held = held;
@@ -492,7 +473,7 @@ struct sandbox *sandbox_create(
 		error_set(error, ERROR_INTERNAL, "out of memory for the sandbox");
 		return NULL;
 	}
-	if (sandbox_claim(sandbox, spec->template, &vm, error)) {
+	if (sandbox_claim(sandbox, spec, &vm, error)) {
 		sandbox_destroy(sandbox);
 		return NULL;
 	}
@@ -537,37 +518,22 @@ int sandbox_begin_fork(struct sandbox *sandbox, struct pool_source *source, stru
 
 /* --- of an earlier daemon --- */
 
-static int restore_spec(struct sandbox *sandbox, const char *text, struct error *error)
+static int restore_spec(struct sandbox *sandbox, const struct journal_sandbox *row, struct error *error)
 {
-	json_t *body = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
+	json_t *body = json_loads(row->spec, JSON_REJECT_DUPLICATES, NULL);
 	const json_t *created = json_object_get(body, SANDBOX_RECORD_CREATED);
+	const json_t *renewed = json_object_get(body, SANDBOX_RECORD_RENEWED);
 	int status = json_is_object(body) ? sandbox_spec_parse(&sandbox->spec, body, error)
 					  : error_set(error, ERROR_INTERNAL, "its row has no specification");
 
 	if (json_is_integer(created))
-		sandbox->created_ns = (uint64_t)json_integer_value(created);
+		sandbox->ttl_from_ns = (uint64_t)json_integer_value(created);
+	sandbox->ttl_from_ms =
+		json_is_integer(renewed) ? (uint64_t)json_integer_value(renewed) : row->created_ms;
 	sandbox->made = json_incref(json_object_get(body, SANDBOX_RECORD_MADE));
+	sandbox->cold = json_is_true(json_object_get(body, SANDBOX_RECORD_COLD));
 	json_decref(body);
 	return status;
-}
-
-/* At least a moment. */
-static uint64_t left_of_ttl(const struct sandbox *sandbox)
-{
-	uint64_t passed = (clock_now() - sandbox->created_ns) / CLOCK_NS_PER_MS;
-
-	if (!sandbox->spec.ttl_ms)
-		return 0;
-	return passed < sandbox->spec.ttl_ms ? sandbox->spec.ttl_ms - passed : 1;
-}
-
-/* CLOCK_MONOTONIC begins anew with each boot of the host: only the wall tells how long ago it was, and the
- * difference to now may be below 0, modulo 2^64. */
-static uint64_t created_before_boot(uint64_t created_ms)
-{
-	uint64_t now_ms = clock_wall_ms();
-
-	return clock_now() - (now_ms > created_ms ? now_ms - created_ms : 0) * CLOCK_NS_PER_MS;
 }
 
 /* One of which nothing is left but its row, and its files. */
@@ -602,15 +568,13 @@ int sandbox_restore(
 
 	if (!sandbox)
 		return error_set(error, ERROR_INTERNAL, "out of memory for the sandbox");
-	if (restore_spec(sandbox, row->spec, error)) {
+	if (restore_spec(sandbox, row, error)) {
 		sandbox_destroy(sandbox);
 		return -1;
 	}
 	memcpy(sandbox->id, row->id, sizeof sandbox->id);
 	memcpy(sandbox->vm_id, row->vm, sizeof sandbox->vm_id);
 	sandbox->created_ms = row->created_ms;
-	if (!row->this_boot)
-		sandbox->created_ns = created_before_boot(row->created_ms);
 	sandbox->recorded = true;
 	sandbox->has_folder = sandbox_files_are_there(all->config.state_directory, sandbox->id);
 	sandbox->has_files = sandbox_saved_has_disk(all->config.state_directory, sandbox->id);
@@ -620,7 +584,7 @@ int sandbox_restore(
 	/* Its guest may still hold sessions of the earlier daemon, all of lower ids. */
 	sandbox->last_session = clock_now();
 	sandboxes_add(sandbox);
-	sandbox_set_clock(sandbox, SANDBOX_CLOCK_TTL, left_of_ttl(sandbox));
+	sandbox_restore_ttl(sandbox, row->this_boot);
 	if (!vm) {
 		restore_without_vm(sandbox, row);
 		return 0;

@@ -6,7 +6,7 @@
  *
  * A VM that ends by itself leaves a FAILED sandbox with the reason; or a STOPPED one, if that has its files
  * on a disk. One that is stopped (sandbox_power.c) has none until it is started; then it gets another. TTL
- * and idleness end or pause it by themselves. A vmm that does not answer to a pause or resume within
+ * and idleness end, pause or suspend it by themselves. A vmm that does not answer to a pause or resume within
  * SANDBOX_PATIENCE_MS is ended, as is a guest that has not shut down by then.
  */
 #ifndef HOST_CTL_SANDBOX_H
@@ -28,7 +28,7 @@ enum {
 	SANDBOX_ARRIVAL_MS = 5 * 1000,	  /* for what is on its way to a guest that is to be suspended */
 	SANDBOX_SAVE_MS = 10 * 60 * 1000, /* for its vmm to write all of its memory */
 	SANDBOX_RETURN_MS = 60 * 1000, /* for the agent of one that was taken back, which runs, to be there */
-	/* After a suspension that failed, before idleness asks for the next; doubled with each. */
+	/* After one that failed, before idleness or the ttl asks for the next; doubled with each. */
 	SANDBOX_IDLE_AGAIN_MIN_MS = 10 * 1000,
 	SANDBOX_IDLE_AGAIN_MAX_MS = 60 * 60 * 1000,
 	SANDBOX_GRACE_MS = 2000, /* of a stop, for its processes between TERM and KILL */
@@ -56,7 +56,8 @@ enum sandbox_clock {
 	SANDBOX_CLOCK_TTL,
 	SANDBOX_CLOCK_IDLE,
 	SANDBOX_CLOCK_PATIENCE,
-	SANDBOX_CLOCK_KEEP, /* of one that is gone: then it is forgotten */
+	SANDBOX_CLOCK_KEEP,	/* of one that is gone: then it is forgotten */
+	SANDBOX_CLOCK_COMMANDS, /* the first of its commands that have ended is forgotten */
 	SANDBOX_CLOCK_COUNT
 };
 
@@ -73,13 +74,16 @@ struct sandbox {
 	char former_reason[VM_CAUSE_MAX];
 	struct error error;  /* why the last transition did not come about; kind ERROR_NONE: it did */
 	uint64_t created_ms; /* CLOCK_REALTIME, to be shown */
-	uint64_t created_ns; /* CLOCK_MONOTONIC */
-	struct pool *pool;   /* that it waits in; NULL: in none */
+	/* When its ttl began, by both clocks: at its creation, or when it was ready again after it was over.
+	 */
+	uint64_t ttl_from_ms, ttl_from_ns;
+	struct pool *pool; /* that it waits in; NULL: in none */
 	struct pool_claim claim;
 	struct vm *vm; /* NULL: not yet, or nothing is left of it */
 	char vm_id[VM_ID_MAX];
 	pid_t pid;
 	bool warm;		      /* a VM was there at once */
+	bool cold;		      /* one was booted for it, for it has another shape than its template */
 	bool verified;		      /* nothing is left of its VM, and of its files */
 	bool has_files;		      /* those of its guest are on a disk, in its folder (sandbox_files.h) */
 	bool has_new_files;	      /* that no row was written with yet, which brings them to the disk */
@@ -94,10 +98,13 @@ struct sandbox {
 	int stream; /* to the agent, open and unused; or -1 */
 	struct vm_request request, knock;
 	struct list watchers;
-	uint64_t due_ns[SANDBOX_CLOCK_COUNT];	 /* CLOCK_MONOTONIC; 0: never */
-	unsigned int users;			 /* of sandbox_hold */
-	unsigned int unsaved;			 /* suspensions that failed since the last one that did not */
-	bool failed_by_host;			 /* FAILED, or lost, by sandbox_fail */
+	uint64_t due_ns[SANDBOX_CLOCK_COUNT]; /* CLOCK_MONOTONIC; 0: never */
+	unsigned int users;		      /* of sandbox_hold */
+	unsigned int unsaved;		      /* suspensions that failed since the last one that did not */
+	bool ttl_due;		/* its ttl is over, and it is still to pause or be suspended for that */
+	bool ttl_over;		/* it has: it begins anew when it is ready again */
+	unsigned int ttl_tries; /* of one that is due */
+	bool failed_by_host;	/* FAILED, or lost, by sandbox_fail */
 	struct command *commands, *last_command; /* the oldest first (commands.h) */
 	unsigned int command_count, running;
 	uint64_t last_session;		       /* the id of the last one in its guest */

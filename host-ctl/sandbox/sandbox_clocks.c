@@ -4,7 +4,9 @@
  * earliest of them or before, for a clock that is put off leaves it as it is; then the next is looked for.
  */
 #include "common/log.h"
+#include "host-ctl/sandbox/commands.h"
 #include "host-ctl/sandbox/sandbox_private.h"
+#include "host-ctl/sandbox/sandbox_record.h"
 #include "host-ctl/sandbox/sandboxes_private.h"
 #include "host-ctl/support/clock.h"
 
@@ -82,17 +84,26 @@ static bool may_be_idle(const struct sandbox *sandbox)
 	       (sandbox->state == SANDBOX_PAUSED && sandbox->spec.idle_action != SANDBOX_IDLE_PAUSE);
 }
 
+static const enum sandbox_verb verbs[] = {[SANDBOX_IDLE_KILL] = SANDBOX_DELETE,
+	[SANDBOX_IDLE_PAUSE] = SANDBOX_PAUSE,
+	[SANDBOX_IDLE_SUSPEND] = SANDBOX_SUSPEND};
+
 /* What fails writes a good part of the guest each time, and on a full disk it fails for long. */
+static uint64_t again_ms(unsigned int failures)
+{
+	uint64_t least = failures ? SANDBOX_IDLE_AGAIN_MIN_MS : 0;
+
+	for (unsigned int i = 1; i < failures && least < SANDBOX_IDLE_AGAIN_MAX_MS; i++)
+		least *= 2;
+	return least < SANDBOX_IDLE_AGAIN_MAX_MS ? least : SANDBOX_IDLE_AGAIN_MAX_MS;
+}
+
 static uint64_t idle_ms(const struct sandbox *sandbox)
 {
-	uint64_t least = sandbox->unsaved ? SANDBOX_IDLE_AGAIN_MIN_MS : 0;
+	const uint64_t least = again_ms(sandbox->unsaved);
 
 	if (!sandbox->spec.idle_after_ms || sandbox->spec.idle_action != SANDBOX_IDLE_SUSPEND)
 		return sandbox->spec.idle_after_ms;
-	for (unsigned int i = 1; i < sandbox->unsaved && least < SANDBOX_IDLE_AGAIN_MAX_MS; i++)
-		least *= 2;
-	if (least > SANDBOX_IDLE_AGAIN_MAX_MS)
-		least = SANDBOX_IDLE_AGAIN_MAX_MS;
 	return sandbox->spec.idle_after_ms > least ? sandbox->spec.idle_after_ms : least;
 }
 
@@ -105,22 +116,103 @@ void sandbox_look_idle(struct sandbox *sandbox)
 
 static void be_idle(struct sandbox *sandbox)
 {
-	static const enum sandbox_verb verbs[] = {[SANDBOX_IDLE_KILL] = SANDBOX_DELETE,
-		[SANDBOX_IDLE_PAUSE] = SANDBOX_PAUSE,
-		[SANDBOX_IDLE_SUSPEND] = SANDBOX_SUSPEND};
 	struct error error;
 
 	if (sandbox_ask(sandbox, verbs[sandbox->spec.idle_action], "it was idle for idle.after_ms", &error))
 		log_warn("sandbox %s is idle: %s", sandbox->id, error.message);
 }
 
-void sandbox_time_is_up(struct sandbox *sandbox, enum sandbox_clock clock)
+/* --- its ttl ---
+ *
+ * One that is not killed by it is DUE until it is at rest, then it is OVER until it is READY again:
+ *
+ *   counted ──▶ due ──paused, suspended, or was so or stopped──▶ over ──READY──▶ counted, anew
+ *
+ * What is on its way elsewhere when the ttl is over is asked when it has come there; what fails is asked
+ * again.
+ */
+
+void sandbox_restore_ttl(struct sandbox *sandbox, bool this_boot)
 {
+	const uint64_t wall_ms = clock_wall_ms(), from_ms = sandbox->ttl_from_ms;
+	const uint64_t ttl_ms = sandbox->spec.ttl_ms;
+	uint64_t passed_ms, left_ms;
+
+	/* CLOCK_MONOTONIC begins anew with each boot of the host: only the wall tells how long ago it was,
+	 * and the difference to now may be below 0, modulo 2^64. */
+	if (!this_boot)
+		sandbox->ttl_from_ns =
+			clock_now() - (wall_ms > from_ms ? wall_ms - from_ms : 0) * CLOCK_NS_PER_MS;
+	passed_ms = (clock_now() - sandbox->ttl_from_ns) / CLOCK_NS_PER_MS;
+	/* At least a moment. */
+	left_ms = passed_ms < ttl_ms ? ttl_ms - passed_ms : 1;
+	sandbox_set_clock(sandbox, SANDBOX_CLOCK_TTL, ttl_ms ? left_ms : 0);
+}
+
+static bool is_at_rest(const struct sandbox *sandbox)
+{
+	return sandbox->state == SANDBOX_SUSPENDED || sandbox->state == SANDBOX_STOPPED ||
+	       sandbox->state == SANDBOX_FAILED ||
+	       (sandbox->state == SANDBOX_PAUSED && sandbox->spec.ttl_action == SANDBOX_IDLE_PAUSE);
+}
+
+static bool may_be_asked(const struct sandbox *sandbox)
+{
+	return sandbox->state == SANDBOX_READY || sandbox->state == SANDBOX_PAUSED;
+}
+
+static void renew_ttl(struct sandbox *sandbox)
+{
+	sandbox->ttl_over = false;
+	sandbox->ttl_from_ns = clock_now();
+	sandbox->ttl_from_ms = clock_wall_ms();
+	sandbox_set_clock(sandbox, SANDBOX_CLOCK_TTL, sandbox->spec.ttl_ms);
+	sandbox_record_renewed(sandbox);
+}
+
+void sandbox_look_ttl(struct sandbox *sandbox)
+{
+	/* From the loop: who moves it is in the midst of something. */
+	const uint64_t wait_ms = sandbox->ttl_tries ? again_ms(sandbox->ttl_tries) : 1;
+
+	if (sandbox->ttl_due && is_at_rest(sandbox)) {
+		sandbox->ttl_due = false;
+		sandbox->ttl_over = true;
+		sandbox->ttl_tries = 0;
+		sandbox_set_clock(sandbox, SANDBOX_CLOCK_TTL, 0);
+	} else if (sandbox->ttl_due) {
+		sandbox_set_clock(sandbox, SANDBOX_CLOCK_TTL, may_be_asked(sandbox) ? wait_ms : 0);
+	} else if (sandbox->ttl_over && sandbox->state == SANDBOX_READY) {
+		renew_ttl(sandbox);
+	}
+}
+
+static void end_ttl(struct sandbox *sandbox)
+{
+	static const char over[] = "its ttl_ms is over";
 	struct error error;
 
+	if (sandbox->spec.ttl_action == SANDBOX_IDLE_KILL) {
+		sandbox_ask(sandbox, SANDBOX_DELETE, over, &error);
+		return;
+	}
+	sandbox->ttl_due = true;
+	if (is_at_rest(sandbox) || !may_be_asked(sandbox)) {
+		sandbox_look_ttl(sandbox);
+		return;
+	}
+	sandbox->ttl_tries++;
+	if (sandbox_ask(sandbox, verbs[sandbox->spec.ttl_action], over, &error) == 0)
+		return;
+	log_warn("sandbox %s: %s: %s", sandbox->id, over, error.message);
+	sandbox_look_ttl(sandbox);
+}
+
+void sandbox_time_is_up(struct sandbox *sandbox, enum sandbox_clock clock)
+{
 	switch (clock) {
 	case SANDBOX_CLOCK_TTL:
-		sandbox_ask(sandbox, SANDBOX_DELETE, "its ttl_ms is over", &error);
+		end_ttl(sandbox);
 		return;
 	case SANDBOX_CLOCK_IDLE:
 		be_idle(sandbox);
@@ -130,6 +222,9 @@ void sandbox_time_is_up(struct sandbox *sandbox, enum sandbox_clock clock)
 			vm_end(sandbox->vm, "its guest did not shut down in time");
 		else if (sandbox->state != SANDBOX_STOPPING && !sandbox_suspension_go_on(sandbox))
 			sandbox_fail(sandbox, "the vmm did not answer in time");
+		return;
+	case SANDBOX_CLOCK_COMMANDS:
+		commands_forget_old(sandbox);
 		return;
 	default:
 		if (sandbox->users)

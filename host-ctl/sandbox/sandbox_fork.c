@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *const sandbox_fork_fields[] = {
-	"count", "name", "metadata", "env", "ttl_ms", "idle", "memory_max", "cpu_max", "pids_max", NULL};
+const char *const sandbox_fork_fields[] = {"count", "name", "metadata", "env", "ttl_ms", "ttl_action", "idle",
+	"memory_max", "cpu_max", "pids_max", NULL};
 
 enum child_state {
 	CHILD_PLANNED,

@@ -33,17 +33,17 @@ json_t *sandbox_receipt_to_json(const struct sandbox *sandbox)
 json_t *sandbox_to_json(const struct sandbox *sandbox)
 {
 	json_t *object = sandbox_spec_to_json(&sandbox->spec), *more;
-	uint64_t expires_ms = sandbox->created_ms + sandbox->spec.ttl_ms;
+	uint64_t expires_ms = sandbox->ttl_from_ms + sandbox->spec.ttl_ms;
 
 	if (!object)
 		return NULL;
 	json_object_set_new(object, "env", env_to_json(sandbox));
-	more = json_pack("{s:s,s:s,s:o,s:I,s:o,s:o,s:b,s:o}", "id", sandbox->id, "state",
+	more = json_pack("{s:s,s:s,s:o,s:I,s:o,s:o,s:b,s:b,s:o}", "id", sandbox->id, "state",
 		sandbox_state_name(sandbox->state), "reason", text_or_null(sandbox->reason), "created_ms",
 		(json_int_t)sandbox->created_ms, "expires_ms",
 		sandbox->spec.ttl_ms ? json_integer((json_int_t)expires_ms) : json_null(), "vm",
-		text_or_null(sandbox->vm_id), "warm", (int)sandbox->warm, "receipt",
-		sandbox_receipt_to_json(sandbox));
+		text_or_null(sandbox->vm_id), "warm", (int)sandbox->warm, "cold", (int)sandbox->cold,
+		"receipt", sandbox_receipt_to_json(sandbox));
 	if (more && json_object_update(object, more) == 0) {
 		json_decref(more);
 		return object;

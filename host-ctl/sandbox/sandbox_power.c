@@ -132,17 +132,8 @@ static int claim_boot(struct sandbox *sandbox, struct error *error)
 	const struct sandboxes_config *config = &sandbox->all->config;
 	struct pool_source *source =
 		sandbox_boot_source(config->state_directory, sandbox->id, config->templates, error);
-	int status;
 
-	if (!source)
-		return -1;
-	sandbox->pool = templates_own_pool(config->templates);
-	sandbox->warm = false;
-	status = pool_claim_own(sandbox->pool, &sandbox->claim, source, error);
-	pool_source_drop(source);
-	if (status)
-		sandbox->pool = NULL;
-	return status;
+	return source ? sandbox_claim_own(sandbox, source, error) : -1;
 }
 
 int sandbox_start(struct sandbox *sandbox, struct error *error)
@@ -150,7 +141,7 @@ int sandbox_start(struct sandbox *sandbox, struct error *error)
 	struct vm *vm = NULL;
 
 	if (sandbox->has_files ? claim_boot(sandbox, error)
-			       : sandbox_claim(sandbox, sandbox->spec.template, &vm, error))
+			       : sandbox_claim(sandbox, &sandbox->spec, &vm, error))
 		return -1;
 	memcpy(sandbox->former_reason, sandbox->reason, sizeof sandbox->former_reason);
 	/* A VM that ended by itself may have been gone before that was noted. */

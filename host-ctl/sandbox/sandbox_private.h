@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Between sandbox.c, sandbox_clocks.c, sandbox_delete.c, sandbox_power.c, sandbox_return.c,
+/* Between sandbox.c, sandbox_claim.c, sandbox_clocks.c, sandbox_delete.c, sandbox_power.c, sandbox_return.c,
  * sandbox_suspend.c and sandbox_wake.c. */
 #ifndef HOST_CTL_SANDBOX_PRIVATE_H
 #define HOST_CTL_SANDBOX_PRIVATE_H
@@ -9,9 +9,6 @@
 /* The one place where its state changes. reason: of failed, stopping, stopped, deleting and gone; NULL: what
  * was said before holds. */
 void sandbox_move(struct sandbox *sandbox, enum sandbox_state next, const char *reason);
-/* Claims a VM of that template: 0 with *vm, which sandbox_own is for, or NULL: it comes later; or -1 with
- * *error set, as of templates_pool and pool_claim_vm. */
-int sandbox_claim(struct sandbox *sandbox, const char *template, struct vm **vm, struct error *error);
 /* What its row has of a VM. */
 void sandbox_know_vm(struct sandbox *sandbox, const struct vm *vm);
 /* Of a VM that is gone. What is left of one is still named in the receipt. */
@@ -26,12 +23,26 @@ void sandbox_follow(struct sandbox *sandbox, struct vm *vm);
  * nothing is left of it. */
 void sandbox_leave_pool(struct sandbox *sandbox);
 
+/* --- sandbox_claim.c --- */
+
+/* Claims a VM of that template and shape: 0 with *vm, which sandbox_own is for, or NULL: it comes later; or
+ * -1 with *error set, as of templates_shape_source, templates_pool and pool_claim_vm. */
+int sandbox_claim(
+	struct sandbox *sandbox, const struct sandbox_spec *spec, struct vm **vm, struct error *error);
+/* Claims one that is made of this source, whose reference is taken over: it comes later. 0, or -1 with *error
+ * set, as of pool_claim_own. */
+int sandbox_claim_own(struct sandbox *sandbox, struct pool_source *source, struct error *error);
+
 /* --- sandbox_clocks.c --- */
 
 /* From now on; 0 milliseconds: never. */
 void sandbox_set_clock(struct sandbox *sandbox, enum sandbox_clock clock, uint64_t milliseconds);
 /* Idleness is counted from now on, or not at all. */
 void sandbox_look_idle(struct sandbox *sandbox);
+/* Its ttl goes on; this_boot: of the host, in which it began. */
+void sandbox_restore_ttl(struct sandbox *sandbox, bool this_boot);
+/* What its ttl asks of the state that it is in now. */
+void sandbox_look_ttl(struct sandbox *sandbox);
 /* One of its clocks has come. It may be gone after the call. */
 void sandbox_time_is_up(struct sandbox *sandbox, enum sandbox_clock clock);
 

@@ -82,8 +82,8 @@ static void written(struct journal_job *job)
 		sandbox_recorded(sandbox, error.kind ? &error : NULL);
 }
 
-/* Without what is not asked for, so that it can be parsed again. And with the time of its creation by a clock
- * that nobody sets, which is that of the boot in which its VM lives. */
+/* Without what is not asked for, so that it can be parsed again. And with when its ttl began, by a clock that
+ * nobody sets, which is that of the boot in which its VM lives. */
 static char *dump_spec(const struct sandbox *sandbox)
 {
 	json_t *object = sandbox_spec_to_json(&sandbox->spec), *value;
@@ -96,7 +96,12 @@ static char *dump_spec(const struct sandbox *sandbox)
 		if (json_is_null(value))
 			json_object_del(object, key);
 	}
-	json_object_set_new(object, SANDBOX_RECORD_CREATED, json_integer((json_int_t)sandbox->created_ns));
+	json_object_set_new(object, SANDBOX_RECORD_CREATED, json_integer((json_int_t)sandbox->ttl_from_ns));
+	if (sandbox->ttl_from_ms != sandbox->created_ms)
+		json_object_set_new(
+			object, SANDBOX_RECORD_RENEWED, json_integer((json_int_t)sandbox->ttl_from_ms));
+	if (sandbox->cold)
+		json_object_set_new(object, SANDBOX_RECORD_COLD, json_true());
 	if (sandbox->made)
 		json_object_set(object, SANDBOX_RECORD_MADE, sandbox->made);
 	text = object ? json_dumps(object, JSON_COMPACT) : NULL;
@@ -220,6 +225,11 @@ int sandbox_record_suspended(struct sandbox *sandbox, struct error *error)
 	if (!waits || sandbox->writing)
 		return 0;
 	return error_set(error, ERROR_INTERNAL, "out of memory for the sandbox");
+}
+
+void sandbox_record_renewed(struct sandbox *sandbox)
+{
+	write_row(sandbox, JOURNAL_SANDBOX_LIVES, false, false);
 }
 
 void sandbox_record_remove(struct sandbox *sandbox)

@@ -12,8 +12,10 @@
 #include "host-ctl/sandbox/sandbox.h"
 
 /* Of the specification in a row, besides what was asked for. One of an older daemon has none. */
-#define SANDBOX_RECORD_CREATED "created_ns"
-#define SANDBOX_RECORD_MADE "made" /* as of sandbox_saved_describe */
+#define SANDBOX_RECORD_CREATED "created_ns" /* when its ttl began, CLOCK_MONOTONIC */
+#define SANDBOX_RECORD_RENEWED "renewed_ms" /* the same, CLOCK_REALTIME; none: at its creation */
+#define SANDBOX_RECORD_COLD "cold"	    /* true, or none */
+#define SANDBOX_RECORD_MADE "made"	    /* as of sandbox_saved_describe */
 
 /*
  * Writes that it lives. 0: sandbox_recorded will be called, unless sandbox_record_forget is before; or -1
@@ -32,6 +34,10 @@ void sandbox_record_state(struct sandbox *sandbox);
 /* That it is suspended. 0: sandbox_recorded will be called if it is SUSPENDING or WAKING, as of a deletion if
  * the latter; or -1 with *error set: there is no journal, or no memory. */
 int sandbox_record_suspended(struct sandbox *sandbox, struct error *error);
+/* That its ttl began anew, of one that is READY. What cannot be written is not: for the next daemon it is
+ * over.
+ */
+void sandbox_record_renewed(struct sandbox *sandbox);
 /* It is forgotten, and so is its row. */
 void sandbox_record_remove(struct sandbox *sandbox);
 

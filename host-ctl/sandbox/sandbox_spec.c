@@ -7,8 +7,8 @@
 
 enum { DAY_MS = 24 * 60 * 60 * 1000 };
 
-const char *const sandbox_spec_fields[] = {
-	"name", "template", "metadata", "env", "ttl_ms", "idle", "memory_max", "cpu_max", "pids_max", NULL};
+const char *const sandbox_spec_fields[] = {"name", "template", "metadata", "env", "ttl_ms", "ttl_action",
+	"idle", "mem", "cpus", "memory_max", "cpu_max", "pids_max", NULL};
 
 static const char *const idle_fields[] = {"after_ms", "action", NULL};
 static const char *const idle_names[] = {
@@ -132,10 +132,32 @@ static int parse_env(struct sandbox_spec *spec, const json_t *body, struct error
 	return 0;
 }
 
+/* what: the field, for people. */
+static int parse_action(const json_t *value, const char *what, enum sandbox_idle *action, struct error *error)
+{
+	const char *text = json_string_value(value);
+
+	for (size_t i = 0; text && i < sizeof idle_names / sizeof idle_names[0]; i++) {
+		if (strcmp(text, idle_names[i]) != 0)
+			continue;
+		*action = (enum sandbox_idle)i;
+		return 0;
+	}
+	return error_set(error, ERROR_INVALID, "%s is not \"kill\", \"pause\" or \"suspend\"", what);
+}
+
+static int parse_ttl(struct sandbox_spec *spec, const json_t *body, struct error *error)
+{
+	const json_t *action = json_object_get(body, "ttl_action");
+
+	if (parse_time(body, "ttl_ms", &spec->ttl_ms, error))
+		return -1;
+	return action ? parse_action(action, "ttl_action", &spec->ttl_action, error) : 0;
+}
+
 static int parse_idle(struct sandbox_spec *spec, const json_t *body, struct error *error)
 {
 	json_t *idle = json_object_get(body, "idle");
-	const char *action;
 
 	if (!idle)
 		return 0;
@@ -146,28 +168,24 @@ static int parse_idle(struct sandbox_spec *spec, const json_t *body, struct erro
 		return -1;
 	if (!spec->idle_after_ms)
 		return error_set(error, ERROR_INVALID, "idle.after_ms is missing");
-	action = json_string_value(json_object_get(idle, "action"));
-	for (size_t i = 0; action && i < sizeof idle_names / sizeof idle_names[0]; i++) {
-		if (strcmp(action, idle_names[i]) != 0)
-			continue;
-		spec->idle_action = (enum sandbox_idle)i;
-		return 0;
-	}
-	return error_set(error, ERROR_INVALID, "idle.action is not \"kill\", \"pause\" or \"suspend\"");
+	return parse_action(json_object_get(idle, "action"), "idle.action", &spec->idle_action, error);
 }
 
 static int parse(struct sandbox_spec *spec, json_t *body, struct error *error)
 {
-	uint64_t cpu, pids;
+	uint64_t cpu, cpus, pids;
 
 	if (parse_name(spec, body, error) ||
 		(json_object_get(body, "template") && parse_template(spec, body, error)) ||
 		parse_metadata(spec, body, error) || parse_env(spec, body, error) ||
-		parse_time(body, "ttl_ms", &spec->ttl_ms, error) || parse_idle(spec, body, error) ||
+		parse_ttl(spec, body, error) || parse_idle(spec, body, error) ||
+		template_memory_read(body, "mem", &spec->memory_bytes, error) ||
+		parse_number(body, "cpus", 1, TEMPLATE_CPUS_MAX, &cpus, error) ||
 		parse_number(body, "memory_max", SANDBOX_MEMORY_MIN, INT64_MAX, &spec->memory_max, error) ||
 		parse_number(body, "cpu_max", SANDBOX_CPU_MIN, SANDBOX_CPU_MAX, &cpu, error) ||
 		parse_number(body, "pids_max", 1, RUN_PIDS_MAX, &pids, error))
 		return -1;
+	spec->cpus = (unsigned int)cpus;
 	spec->cpu_max = (unsigned int)cpu;
 	spec->pids_max = (uint32_t)pids;
 	if (!spec->template[0])
@@ -196,6 +214,11 @@ static json_t *number_or_null(uint64_t number)
 	return number ? json_integer((json_int_t)number) : json_null();
 }
 
+static json_t *size_or_null(uint64_t bytes)
+{
+	return bytes ? json_sprintf("%lluM", (unsigned long long)(bytes >> 20)) : json_null();
+}
+
 json_t *sandbox_spec_to_json(const struct sandbox_spec *spec)
 {
 	json_t *idle = spec->idle_after_ms
@@ -203,9 +226,10 @@ json_t *sandbox_spec_to_json(const struct sandbox_spec *spec)
 					 idle_names[spec->idle_action])
 			       : json_null();
 
-	return json_pack("{s:o,s:s,s:O,s:O,s:o,s:o,s:o,s:o,s:o}", "name",
+	return json_pack("{s:o,s:s,s:O,s:O,s:o,s:s,s:o,s:o,s:o,s:o,s:o,s:o}", "name",
 		spec->name[0] ? json_string(spec->name) : json_null(), "template", spec->template, "metadata",
-		spec->metadata, "env", spec->env, "ttl_ms", number_or_null(spec->ttl_ms), "idle", idle,
-		"memory_max", number_or_null(spec->memory_max), "cpu_max", number_or_null(spec->cpu_max),
-		"pids_max", number_or_null(spec->pids_max));
+		spec->metadata, "env", spec->env, "ttl_ms", number_or_null(spec->ttl_ms), "ttl_action",
+		idle_names[spec->ttl_action], "idle", idle, "mem", size_or_null(spec->memory_bytes), "cpus",
+		number_or_null(spec->cpus), "memory_max", number_or_null(spec->memory_max), "cpu_max",
+		number_or_null(spec->cpu_max), "pids_max", number_or_null(spec->pids_max));
 }

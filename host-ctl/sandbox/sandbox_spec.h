@@ -22,6 +22,7 @@ enum {
 };
 #define SANDBOX_TTL_MAX_MS (UINT64_C(30) * 24 * 60 * 60 * 1000)
 
+/* What becomes of one that is idle, or whose time to live is over. */
 enum sandbox_idle { SANDBOX_IDLE_KILL, SANDBOX_IDLE_PAUSE, SANDBOX_IDLE_SUSPEND };
 
 struct sandbox_spec {
@@ -29,8 +30,12 @@ struct sandbox_spec {
 	char template[TEMPLATE_NAME_MAX];
 	json_t *metadata, *env; /* objects of strings, never NULL */
 	uint64_t ttl_ms;	/* 0: none */
+	enum sandbox_idle ttl_action;
 	uint64_t idle_after_ms; /* 0: none */
 	enum sandbox_idle idle_action;
+	/* Of its VM; 0: as its template's. */
+	uint64_t memory_bytes;
+	unsigned int cpus;
 	uint64_t memory_max;  /* 0: as the VM's */
 	unsigned int cpu_max; /* hundredths of a CPU; 0: as the VM's */
 	uint32_t pids_max;    /* of each command, in the guest; 0: no limit */

@@ -22,6 +22,7 @@ struct sandboxes_config {
 	struct metrics *metrics;
 	struct events *events;
 	uint64_t keep_ms;
+	uint64_t keep_commands_ms;	   /* of those that have ended; 0: as long as their sandbox */
 	const char *state_directory;	   /* where the files of those with a disk are */
 	uint64_t disk_reserve_bytes;	   /* of that disk, without which no new one gets files; 0: none */
 	struct journal_queue *journal;	   /* NULL: there is none... */

@@ -325,6 +325,7 @@ static struct sandboxes *make_sandboxes(struct serve *serve)
 		.metrics = serve->api.metrics,
 		.events = &serve->api.events,
 		.keep_ms = serve->options.keep_ms,
+		.keep_commands_ms = serve->options.keep_commands_ms,
 		.state_directory = serve->options.state_directory,
 		.disk_reserve_bytes = serve->options.disk_reserve_bytes,
 		.journal = serve->api.journal,

@@ -33,6 +33,7 @@ enum option {
 	OPTION_CLIENT_TIMEOUT,
 	OPTION_REHEARSALS,
 	OPTION_KEEP,
+	OPTION_KEEP_COMMANDS,
 	OPTION_VMM,
 	OPTION_KVM,
 	OPTION_KERNEL,
@@ -106,6 +107,10 @@ static const struct {
 	[OPTION_KEEP] = {{.name = "keep-ms", .has_value = true}, "N",
 		"a sandbox that is gone, and its commands with their output, can be read that long, 1 to "
 		"86400000 (default 600000)"},
+	[OPTION_KEEP_COMMANDS] = {{.name = "keep-commands-ms", .has_value = true}, "N",
+		"a command that has ended, and its output, can be read that long in a sandbox, and no longer "
+		"than "
+		"that can, 0 to 2592000000; 0: as long as its sandbox (default 0)"},
 	[OPTION_VMM] = {{.name = "vmm", .has_value = true}, "PATH", "the vmm's executable"},
 	[OPTION_KVM] = {{.name = "kvm", .has_value = true}, "PATH", "the KVM device (default /dev/kvm)"},
 	[OPTION_KERNEL] = {{.name = "kernel", .has_value = true}, "PATH", "guest kernel, vmlinux"},
@@ -318,6 +323,9 @@ static int set_value(struct serve_options *options, enum option option, const ch
 		return set_number(option, value, 100, 3600 * 1000, &options->client_timeout_ms, error);
 	case OPTION_KEEP:
 		return set_number(option, value, 1, 24 * 3600 * 1000, &options->keep_ms, error);
+	case OPTION_KEEP_COMMANDS:
+		return set_number(
+			option, value, 0, SERVE_KEEP_COMMANDS_MAX_MS, &options->keep_commands_ms, error);
 	case OPTION_REHEARSALS:
 		return set_unsigned(option, value, 0, SERVE_REHEARSALS_MAX, &options->rehearsals, error);
 	case OPTION_READY_FD:

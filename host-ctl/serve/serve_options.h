@@ -24,6 +24,7 @@ enum {
 	SERVE_KEEP_MS = 10 * 60 * 1000, /* of sandboxes that are gone */
 	SERVE_ERROR_MAX = 1280,
 };
+#define SERVE_KEEP_COMMANDS_MAX_MS (UINT64_C(30) * 24 * 60 * 60 * 1000)
 #define SERVE_DISK_RESERVE_MAX (UINT64_C(1) << 50)
 #define SERVE_MEMORY_DEFAULT "128M"
 #define SERVE_RUNTIME_DEFAULT "/run/tinderbox"
@@ -35,7 +36,7 @@ struct serve_options {
 	const char *socket, *runtime_directory, *cgroup_root;
 	const char *vmm, *kvm, *kernel, *initrd, *image, *memory, *serial_directory, *state_directory, *mkfs;
 	uint64_t memory_bytes, boot_timeout_ms, reserve_bytes, disk_reserve_bytes, key_grace_ms, keep_ms,
-		client_timeout_ms;
+		keep_commands_ms, client_timeout_ms;
 	unsigned int target, vms_max, starts_max, queue_max, rehearsals, cpus, standby;
 	uid_t uid_base;
 	gid_t group;

@@ -35,6 +35,9 @@ static const struct {
 		offsetof(struct metrics, snapshots)},
 	{"tinderbox_snapshots_failed_total", "Those that were begun, and could not be.",
 		offsetof(struct metrics, snapshots_failed)},
+	{"tinderbox_cold_starts_total",
+		"VMs that were to be booted for a sandbox of another shape than its template's.",
+		offsetof(struct metrics, cold_starts)},
 };
 
 static const struct {

@@ -48,7 +48,7 @@ struct metrics {
 	uint64_t http_requests;
 	uint64_t results[METRICS_RESULT_COUNT];
 	uint64_t errors[ERROR_COUNT]; /* answered or ended with */
-	uint64_t clients_left, leftovers_removed, replays;
+	uint64_t clients_left, leftovers_removed, replays, cold_starts;
 	uint64_t snapshots, snapshots_failed; /* of sandboxes, as templates */
 	struct metrics_histogram run, copy_pause;
 	struct metrics_pool pools[METRICS_POOLS_MAX];

@@ -42,7 +42,8 @@ static const struct {
 		TO(VM_CONNECTING) | TO(VM_PARKING) | TO(VM_ENDING)},
 	[VM_REHEARSING] = {"starting", "the sample command to end",
 		TO(VM_CONNECTING) | TO(VM_PARKING) | TO(VM_ENDING)},
-	[VM_PARKING] = {"building", "the agent to note the guest's files", TO(VM_PAUSING) | TO(VM_ENDING)},
+	[VM_PARKING] = {"building", "the agent to note the guest's files and bring them to its disk",
+		TO(VM_PAUSING) | TO(VM_ENDING)},
 	[VM_PAUSING] = {"building", "the guest to stand", TO(VM_SAVING) | TO(VM_ENDING)},
 	[VM_SAVING] = {"building", "the vmm to save the guest", TO(VM_ENDING)},
 	[VM_WARM] = {"warm", "a run", TO(VM_BUSY) | TO(VM_OWNED) | TO(VM_ENDING)},
@@ -377,7 +378,8 @@ bool vm_source_has_disk(const struct vm_source *source)
 
 bool vm_source_is_cow(const struct vm_source *source)
 {
-	return vm_source_has_disk(source) && (vm_source_is_clone(source) || source->upper.path);
+	return vm_source_has_disk(source) &&
+	       (vm_source_is_clone(source) || source->upper.path || source->new_upper);
 }
 
 bool vm_has_working_set(const struct vm *vm)
@@ -414,13 +416,14 @@ void vm_time_is_up(struct vm *vm)
 		vm_end_save(vm);
 		return;
 	}
-	if (vm->state == VM_PARKING && vm->noted) {
+	if (vm->state == VM_PARKING && vm->parked) {
 		vm_pause(vm);
 		return;
 	}
 	snprintf(cause, sizeof cause, "not ready within %llu ms: still waiting for %s%s",
-		(unsigned long long)(vm->state == VM_PREPARING ? vm->build->command_timeout_ms
-							       : vm_boot_timeout_ms(vm)),
+		(unsigned long long)(vm->state == VM_PREPARING || (vm->state == VM_PARKING && vm->noted)
+					     ? vm->build->command_timeout_ms
+					     : vm_boot_timeout_ms(vm)),
 		states[vm->state].waits_for,
 		vm->state == VM_BOOTING && vm->mistaken
 			? "; who came to its port did not come from one of the agent's own: if the image or "

@@ -28,8 +28,8 @@
  * A VM that is started with a struct vm_build is to become a template, and never warm:
  *
  *   IDENTITY ──▶ CONNECTING ──▶ PREPARING or REHEARSING, back for each command; after the last
- *            ──▶ PARKING ──BASELINE_DONE, VM_PARK_MS──▶ PAUSING ──replied──▶ SAVING ──replied, `saved` is
- * called──▶ ENDING
+ *            ──▶ PARKING ──BASELINE_DONE, with a disk HELD, VM_PARK_MS──▶ PAUSING ──replied──▶ SAVING
+ * ──replied, `saved` is called──▶ ENDING
  *
  * A rehearsal is a small command of the daemon's own, run the way that a user's will be: what it reads and
  * touches, in guest and vmm, a user's command finds in memory. One that does not exit with status 0 is a
@@ -138,8 +138,8 @@ struct vm_file {
 struct vm_source {
 	struct vm_file kernel, initrd, image, state, memory;
 	struct vm_file working_set; /* of a clone; may be none */
-	/* The guest's files are on it; may be none. A boot writes to it, unless it has an upper; of a clone
-	 * it is the lower of one, whose upper is the VM's own. */
+	/* The guest's files are on it; may be none. A boot writes to it, unless it has an upper, or a new
+	 * one; of a clone it is the lower of one, whose upper is the VM's own. */
 	struct vm_file disk;
 	/* Of the disk, may be none: an upper that is there already and has no other VM. A clone gets it in
 	 * place of a new one. */
@@ -149,6 +149,7 @@ struct vm_source {
 	/* With pages: the checksum of memory, which is sealed, in VMM_RESTORE_SUM_DIGITS digits; then it is
 	 * not read for that. NULL: it is. */
 	const char *memory_sum;
+	bool new_upper;	  /* of a boot: its disk is only read, and its upper is a new one, as a clone's */
 	const char *size; /* of a boot's memory, as the vmm takes it: "128M" */
 	uint64_t memory_bytes, disk_bytes;
 	uint64_t pages_bytes; /* of the host's memory that its pages take */
@@ -251,6 +252,7 @@ struct vm {
 	bool running;		  /* one that was held was let run */
 	bool saves;		  /* its owner has asked for that */
 	bool noted;		  /* a build's guest has noted its files */
+	bool parked;		  /* and has them on its disk, if it has one: nothing more is asked of it */
 	bool mistaken;		  /* a stream that is not the agent's came to the agent's port */
 	char cause[VM_CAUSE_MAX];
 

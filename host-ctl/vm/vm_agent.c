@@ -428,6 +428,8 @@ static void handle_frame(struct vm *vm, const struct frame *frame)
 		handle_identity_done(vm, frame);
 	else if ((vm->state == VM_PARKING && !vm->noted) || vm->state == VM_NOTING)
 		vm_noted(vm, frame);
+	else if (vm->state == VM_PARKING && !vm->parked)
+		vm_brought(vm, frame);
 	else
 		vm_end(vm, "the agent sent a control frame that was not asked for");
 }

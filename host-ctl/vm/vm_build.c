@@ -38,27 +38,74 @@ void vm_note(struct vm *vm)
 		vm_lose(vm, "the agent's stream takes no request");
 }
 
+/* What such a frame says, in which a guest gives an errno and no text. False: it is none. */
+static bool read_status(const struct frame *frame, uint8_t type, int *error)
+{
+	struct agent_status status = {.text_length = 1};
+
+	if (frame->type == type && frame->length == sizeof status)
+		memcpy(&status, frame->payload, sizeof status);
+	*error = status.status;
+	return !status.text_length && status.status >= 0 && status.status <= -VMM_STATUS_MIN;
+}
+
+static void fail_of_guest(struct vm *vm, const char *what, int error)
+{
+	char cause[VM_CAUSE_MAX];
+
+	/* The kernel's words would be taken for the host's disk. */
+	snprintf(cause, sizeof cause, "%s: %s", what,
+		error == ENOSPC ? "the guest's disk is full" : strerror(error));
+	vm_end(vm, cause);
+}
+
+static void rest(struct vm *vm)
+{
+	vm->parked = true;
+	loop_set_timer(vm->timer, VM_PARK_MS * CLOCK_NS_PER_MS);
+}
+
+/* The disk alone is to have the files: others are booted from it, and the first power cut of a clone would
+ * lose what only the memory of all of them has. */
+static void bring_to_disk(struct vm *vm)
+{
+	if (!vm_source_has_disk(vm->source)) {
+		rest(vm);
+		return;
+	}
+	/* As much as the lines may have written. */
+	loop_set_timer(vm->timer, vm->build->command_timeout_ms * CLOCK_NS_PER_MS);
+	if (vm_tell_agent(vm, AGENT_HOLD, NULL, 0) < 0)
+		vm_lose(vm, "the agent's stream takes no request");
+}
+
 /* One whose root is not an overlay has nothing to note, and never tells of changes. */
 void vm_noted(struct vm *vm, const struct frame *frame)
 {
-	struct agent_status status = {.text_length = 1};
-	char cause[VM_CAUSE_MAX];
+	int error;
 
-	if (frame->type == AGENT_BASELINE_DONE && frame->length == sizeof status)
-		memcpy(&status, frame->payload, sizeof status);
-	if (status.text_length || status.status < 0 || status.status > -VMM_STATUS_MIN) {
+	if (!read_status(frame, AGENT_BASELINE_DONE, &error)) {
 		vm_end(vm, "the agent did not answer whether it has noted the guest's files");
-	} else if (status.status && status.status != EOPNOTSUPP) {
-		/* The kernel's words would be taken for the host's disk. */
-		snprintf(cause, sizeof cause, "the agent could not note the guest's files: %s",
-			status.status == ENOSPC ? "the guest's disk is full" : strerror(status.status));
-		vm_end(vm, cause);
+	} else if (error && error != EOPNOTSUPP) {
+		fail_of_guest(vm, "the agent could not note the guest's files", error);
 	} else if (vm->state == VM_NOTING) {
 		vm_go_on(vm);
 	} else {
 		vm->noted = true;
-		loop_set_timer(vm->timer, VM_PARK_MS * CLOCK_NS_PER_MS);
+		bring_to_disk(vm);
 	}
+}
+
+void vm_brought(struct vm *vm, const struct frame *frame)
+{
+	int error;
+
+	if (!read_status(frame, AGENT_HELD, &error))
+		vm_end(vm, "the agent did not answer whether the guest's files are on its disk");
+	else if (error)
+		fail_of_guest(vm, "the guest's files could not be brought to its disk", error);
+	else
+		rest(vm);
 }
 
 void vm_pause(struct vm *vm)

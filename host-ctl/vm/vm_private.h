@@ -34,12 +34,13 @@ bool vm_has_commands(const struct vm *vm);
 int vm_tell_agent(struct vm *vm, uint8_t type, const void *payload, size_t length);
 
 /* A build, after its last command: to PARKING, where the agent notes the files that are its clones' from the
- * first; when it has, and the time of that is over, to PAUSING. */
+ * first, and brings them to its disk, if it has one; when it has, and VM_PARK_MS later, to PAUSING. */
 void vm_park(struct vm *vm);
 /* A clone whose guest was saved at work: to NOTING, where the agent notes its files; then it goes on. */
 void vm_note(struct vm *vm);
 /* What the agent has answered in one of these two. */
 void vm_noted(struct vm *vm, const struct frame *frame);
+void vm_brought(struct vm *vm, const struct frame *frame);
 void vm_pause(struct vm *vm);
 /* A build's vmm replied to VMM_PAUSE or VMM_SAVE. */
 void vm_build_replied(struct vm *vm, const struct vmm_message *message);

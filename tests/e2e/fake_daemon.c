@@ -225,6 +225,20 @@ static const char pool_answer[] =
 	"\"vms\":[{\"id\":\"a1\",\"state\":\"warm\",\"pid\":123,\"age_ms\":61000,\"boot_ms\":1800},"
 	"{\"id\":\"a2\",\"state\":\"starting\",\"pid\":124,\"age_ms\":500,\"boot_ms\":0}]}";
 
+/* One that runs, and others that have ended, each in another way. */
+static const char commands_answer[] =
+	"{\"commands\":["
+	"{\"id\":\"cmd-1\",\"state\":\"running\",\"argv0\":\"sh\",\"result\":null,\"error\":null,"
+	"\"stdout\":{\"bytes\":3},\"stderr\":{\"bytes\":0}},"
+	"{\"id\":\"cmd-2\",\"state\":\"ended\",\"argv0\":\"make\",\"result\":{\"kind\":\"exited\",\"code\":3}"
+	","
+	"\"stdout\":{\"bytes\":12},\"stderr\":{\"bytes\":5}},"
+	"{\"id\":\"cmd-3\",\"state\":\"ended\",\"argv0\":\"\\u001b[31mred\","
+	"\"result\":{\"kind\":\"signalled\",\"signal\":9}},"
+	"{\"id\":\"cmd-4\",\"state\":\"ended\",\"argv0\":\"sleep\",\"result\":{\"kind\":\"timed_out\"}},"
+	"{\"id\":\"cmd-5\",\"state\":\"ended\",\"argv0\":\"true\",\"result\":null,"
+	"\"error\":{\"code\":\"guest_lost\"}}]}";
+
 /* The plain form: one result for all scripts but these. */
 static void answer_plain(int fd, const char *script, const json_t *request)
 {
@@ -473,6 +487,10 @@ static bool answer_sandbox(int fd, const char *text, const char *body, const jso
 		send_json(fd, 200, "{\"verified\":true}");
 		return true;
 	}
+	if (!name && strstr(path, "/fork")) {
+		send_json(fd, 201, "{\"pause_us\":1,\"children\":[{\"sandbox\":{\"id\":\"sb-child\"}}]}");
+		return true;
+	}
 	if (!name && strcmp(method, "POST") == 0) {
 		send_json(fd, 201, "{\"id\":\"sb-new\"}");
 		return true;
@@ -481,9 +499,14 @@ static bool answer_sandbox(int fd, const char *text, const char *body, const jso
 		send_json(fd, 200,
 			"{\"sandboxes\":[{\"id\":\"sb-1\",\"name\":\"box\",\"state\":\"ready\",\"template\":"
 			"\"base\","
-			"\"reason\":null},{\"id\":\"sb-2\",\"name\":null,\"state\":\"failed\",\"template\":"
+			"\"reason\":null},{\"id\":\"sb-2\",\"name\":null,\"state\":\"suspending\","
+			"\"template\":"
 			"\"base\","
 			"\"reason\":\"it ended\"}]}");
+		return true;
+	}
+	if (strcmp(name, "/commands") == 0 && strcmp(method, "GET") == 0) {
+		send_json(fd, 200, strstr(path, "/none/") ? "{\"commands\":[]}" : commands_answer);
 		return true;
 	}
 	if (strcmp(name, "/commands") == 0) {
@@ -500,6 +523,15 @@ static bool answer_sandbox(int fd, const char *text, const char *body, const jso
 		if (strcmp(commands[i].name, id) == 0)
 			answer_command(fd, &commands[i], verb, request, log);
 	return true;
+}
+
+static void answer_events(int fd, const char *text, const char *log)
+{
+	char path[512] = "";
+
+	sscanf(text, "GET %511s", path);
+	note(log, "GET", path, "");
+	send_json(fd, 404, "{}");
 }
 
 /* Reads a whole request into text. The length of its head, or 0. */
@@ -535,6 +567,8 @@ static void answer(int fd, const char *log)
 		;
 	else if (head && strncmp(text, "GET /v1/pool ", 13) == 0)
 		send_json(fd, 200, pool_answer);
+	else if (head && strncmp(text, "GET /v1/events", 14) == 0)
+		answer_events(fd, text, log);
 	else if (head && strncmp(text, "GET /v1/healthz ", 16) == 0)
 		send_json(fd, 503, "{\"status\":\"degraded\",\"reason\":\"x\",\"version\":\"9.9\"}");
 	else if (request)

@@ -193,7 +193,21 @@ static int told_status(const struct fake *fake)
 	return number > 0 ? (int)number : 0;
 }
 
-/* BASELINE, or the end of the agent's stream. */
+/* HOLD on the agent's own stream: of a build. */
+static void bring_to_disk(const struct fake *fake)
+{
+	struct agent_status status = {.status = 0};
+
+	if (fake_told(fake, "brought-nothing"))
+		return;
+	if (fake_told_number(fake, "brought-status:") > 0)
+		status.status = (int)fake_told_number(fake, "brought-status:");
+	if (fake_told(fake, "brought-garbage"))
+		status.text_length = 1;
+	frame_write(fake->agent, AGENT_HELD, &status, sizeof status, NULL, 0);
+}
+
+/* BASELINE, HOLD, or the end of the agent's stream. */
 static void note_files(struct fake *fake)
 {
 	struct agent_status status = {.status = told_status(fake)};
@@ -204,6 +218,8 @@ static void note_files(struct fake *fake)
 		fake_fail("memory");
 	if (!fake_read_frame(fake->agent, &reader, &frame)) {
 		fd_close(&fake->agent);
+	} else if (frame.type == AGENT_HOLD && !frame.length) {
+		bring_to_disk(fake);
 	} else if (frame.type != AGENT_BASELINE || frame.length) {
 		fake_fail("no proper BASELINE");
 	} else if (fake_told(fake, "baseline-garbage")) {

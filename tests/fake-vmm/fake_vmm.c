@@ -15,6 +15,7 @@
  * and of templates, whose state file has the same text:
  *   pause-refused | save-refused | save-slow:MS | save-full | restore-exit:N | touch
  * | baseline-status:N | baseline-nothing | baseline-garbage
+ * | brought-status:N | brought-nothing | brought-garbage
  * and of those that are made of what its owner has saved: clone-notes:N | clone-notes-nothing
  * and to who owns the VM:
  *   pause-nothing | pause-panic | resume-refused | later-refused | later-nothing | later-twice

@@ -53,7 +53,8 @@ void fake_put_started(struct fake *fake);
 /* Takes NEW on the session's stream, plays the command that it names, and closes the stream. */
 void fake_serve_session(struct fake *fake);
 
-/* Until there is one on the control socket, or its end. BASELINE on the agent's stream is answered. */
+/* Until there is one on the control socket, or its end. BASELINE and HOLD on the agent's stream are answered.
+ */
 void fake_await_request(struct fake *fake);
 /* Takes CHANGES on the session's stream, tells them, and closes it. */
 void fake_tell_changes(struct fake *fake);
@@ -65,8 +66,8 @@ const char *fake_option_value(int argc, char **argv, const char *name);
 /* As a vmm does: the upper is this one's alone, empty, and can be as large as the lower and what describes
  * it. */
 void fake_use_upper(struct fake *fake, int lower, int upper);
-/* The second --disk: fd:N of a boot that is built, fd:N,cow=fd:M of a clone, or of a boot from what a VM
- * left. */
+/* The second --disk: fd:N of a boot that is built, fd:N,cow=fd:M of a clone, or of a boot with an upper of
+ * its own, or with what a VM left. */
 void fake_take_disk(struct fake *fake, int argc, char **argv);
 /* What its guest sees of the disk, into an empty file. */
 void fake_flatten(const struct fake *fake, int disk);

@@ -238,12 +238,13 @@ class Described(unittest.TestCase):
         self.assertIsNone(self.ask(operation, {"name": "x", "image": f"{self.daemon.folder}/image"})[0])
 
     def test_sizes_of_memory(self) -> None:
-        operation = openapi.find("POST", "/v1/templates")
-        assert operation
-        for size in ("31M", "33554433", "512G", "x", "-1"):
-            self.assertEqual(self.ask(operation, {"name": "x", "mem": size})[0], "invalid", size)
-        for size in ("32M", "33554432"):
-            self.assertIsNone(self.ask(operation, {"name": "x", "mem": size})[0])
+        for path, others in (("/v1/templates", {"name": "x"}), ("/v1/sandboxes", {})):
+            operation = openapi.find("POST", path)
+            assert operation
+            for size in ("31M", "33554433", "512G", "511G", "x", "-1"):
+                self.assertEqual(self.ask(operation, {**others, "mem": size})[0], "invalid", size)
+            for size in ("32M", "33554432"):
+                self.assertIsNone(self.ask(operation, {**others, "mem": size})[0])
 
     def test_sizes_of_disks(self) -> None:
         operation = openapi.find("POST", "/v1/templates")

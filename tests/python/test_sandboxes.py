@@ -142,6 +142,12 @@ class Sandboxes(WithDaemon):
         with self.client.create(idle={"after_ms": 50, "action": "pause"}) as sandbox:
             await_that(lambda: sandbox.info()["state"] == "paused")
 
+    def test_ttl(self) -> None:
+        with self.client.create(ttl_ms=1000, ttl_action="pause") as sandbox:
+            await_that(lambda: sandbox.info()["state"] == "paused")
+            self.assertEqual(sandbox.info()["ttl_action"], "pause")
+            self.assertEqual(sandbox.resume()["state"], "ready")
+
     def test_a_dead_vm(self) -> None:
         with self.client.create() as sandbox:
             with self.assertRaises(tinderbox.GuestLost):

@@ -82,6 +82,45 @@ static void control_c_interrupts(void **state)
 	assert_int_equal(outcome.exit.code, 5);
 }
 
+static void type(struct fixture *f, struct client *client, const char *text)
+{
+	client_send(f, client, AGENT_STDIN, text, strlen(text));
+}
+
+/* The shell's jobs are groups of their own, of which one has the terminal: keys reach that one, and not the
+ * shell. */
+static void a_shell_controls_its_jobs(void **state)
+{
+	struct fixture *f = *state;
+	struct outcome outcome = {0};
+	struct client client;
+
+	give_identity(f);
+	start_on_tty(f, &client, "stty -echo; exec env PS1= sh -i", AGENT_NEW_STDIN);
+	type(f, &client, "echo ready\n");
+	wait_for_text(f, &client, &outcome, "ready\r\n");
+	type(f, &client, "sh -c 'echo begun; exec sleep 1000'\n");
+	wait_for_text(f, &client, &outcome, "begun\r\n");
+	type(f, &client, "\003");
+	type(f, &client, "echo \"<$?>\"\n");
+	wait_for_text(f, &client, &outcome, "<130>\r\n");
+	type(f, &client, "sh -c 'trap \"echo resumed\" CONT; echo stands; while :; do sleep 0.1; done'\n");
+	wait_for_text(f, &client, &outcome, "stands\r\n");
+	type(f, &client, "\032");
+	type(f, &client, "echo \"<$?>\"\n");
+	wait_for_text(f, &client, &outcome, "<148>\r\n");
+	assert_non_null(strstr(outcome.out, "Stopped"));
+	type(f, &client, "fg\n");
+	wait_for_text(f, &client, &outcome, "resumed\r\n");
+	type(f, &client, "\003");
+	type(f, &client, "echo \"<$?>\"\n");
+	wait_for_text(f, &client, &outcome, "<130>\r\n");
+	type(f, &client, "exit 7\n");
+	client_finish(f, &client, &outcome);
+	assert_int_equal(outcome.exit.kind, AGENT_EXITED);
+	assert_int_equal(outcome.exit.code, 7);
+}
+
 static void is_resized(void **state)
 {
 	struct fixture *f = *state;
@@ -139,6 +178,7 @@ int main(void)
 		CASE(has_a_terminal),
 		CASE(takes_what_is_typed),
 		CASE(control_c_interrupts),
+		CASE(a_shell_controls_its_jobs),
 		CASE(is_resized),
 		CASE(its_last_words_are_heard),
 		CASE(much_output_is_whole),

@@ -353,6 +353,37 @@ static void test_without_mkfs_a_build_fails_with_the_reason(void **state)
 	finish(&daemon);
 }
 
+/* What a guest wrote is on its disk before it is saved, or there is no template; nobody waits for one
+ * without. */
+static void test_a_guest_that_keeps_its_files_in_memory(void **state)
+{
+	static const struct {
+		const char *script, *message;
+	} cases[] = {
+		{"boot brought-status:5", "template tools could not be built: the guest's files could not be "
+					  "brought to its disk: Input/output error"},
+		{"boot brought-status:28",
+			"template tools could not be built: the guest's files could not be "
+			"brought to its disk: the guest's disk is full"},
+		{"boot brought-garbage",
+			"template tools could not be built: the agent did not answer whether "
+			"the guest's files are on its disk"},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		struct daemon daemon;
+
+		start_with_templates_and(&daemon, cases[i].script, pool_of_one);
+		expect_refused(
+			&daemon, "POST", "/v1/templates", build_disk, "build_failed", cases[i].message);
+		assert_int_equal(count_templates(&daemon, ".building"), 0);
+		assert_int_equal(count_templates(&daemon, "tools"), 0);
+		succeed(&daemon, "POST", "/v1/templates", "{\"name\":\"tools\"}");
+		finish(&daemon);
+	}
+}
+
 static void test_sizes_are_refused_by_name(void **state)
 {
 	static const char message[] = "disk is not a size from 16M to 1024G in whole MiB, as a string";
@@ -383,6 +414,7 @@ int main(void)
 		cmocka_unit_test(test_a_copy_of_a_disk_is_good),
 		cmocka_unit_test(test_checksums_of_a_disk),
 		cmocka_unit_test(test_without_mkfs_a_build_fails_with_the_reason),
+		cmocka_unit_test(test_a_guest_that_keeps_its_files_in_memory),
 		cmocka_unit_test(test_sizes_are_refused_by_name),
 	};
 

@@ -47,6 +47,47 @@ static void test_one_that_cannot_be_kept_is_none(void **state)
 	finish(&daemon);
 }
 
+/* What the template has on its disk is all that it has: it is booted from that, with an upper of its own. */
+static void test_one_of_another_shape(void **state)
+{
+	struct daemon daemon;
+	struct answer answer;
+	struct stat upper;
+	char path[160], id[32];
+	json_t *about;
+
+	(void)state;
+	start_with_templates_and(&daemon, "boot", pool_of_one);
+	succeed(&daemon, "POST", "/v1/templates",
+		"{\"name\":\"tools\",\"disk\":\"64M\",\"run\":[\"echo x\"]}");
+	create_sandbox(&daemon, "{\"template\":\"tools\",\"mem\":\"64M\",\"cpus\":2}", id);
+	call_sandbox(&daemon, "GET", id, "", NULL, &answer);
+	assert_string_equal(member(&answer, "cold"), "true");
+	answer_finish(&answer);
+	expect_files(&daemon, id);
+	expect_echo_in(&daemon, id);
+	sandbox_file(&daemon, id, "boot.json", path);
+	about = json_load_file(path, 0, NULL);
+	assert_int_equal(json_integer_value(json_object_get(about, "cpus")), 2);
+	assert_int_equal(json_integer_value(json_object_get(about, "memory_bytes")), 64 * 1024 * 1024);
+	json_decref(about);
+	upper = sandbox_file_status(&daemon, id, "upper");
+	stop_sandbox(&daemon, id, NULL, "it was stopped");
+	call_sandbox(&daemon, "POST", id, "/start", NULL, &answer);
+	assert_string_equal(member(&answer, "state"), "\"ready\"");
+	answer_finish(&answer);
+	expect_boots(&daemon, id, &upper, 1);
+	/* And afresh, from the template, when they are given up. */
+	stop_sandbox(&daemon, id, "{\"discard_files\":true}", "it was stopped, and its files are gone");
+	assert_false(sandbox_has_file(&daemon, id, ""));
+	call_sandbox(&daemon, "POST", id, "/start", NULL, &answer);
+	assert_string_equal(member(&answer, "cold"), "true");
+	answer_finish(&answer);
+	expect_files(&daemon, id);
+	delete_sandbox(&daemon, id);
+	finish(&daemon);
+}
+
 /* --- the host's disk --- */
 
 static void test_there_is_room_to_be_kept(void **state)
@@ -161,6 +202,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_its_files_go_with_it),
 		cmocka_unit_test(test_one_that_cannot_be_kept_is_none),
+		cmocka_unit_test(test_one_of_another_shape),
 		cmocka_unit_test(test_there_is_room_to_be_kept),
 		cmocka_unit_test(test_a_damaged_journal_leaves_them),
 		cmocka_unit_test(test_the_next_daemon_knows_them),

@@ -27,9 +27,12 @@ SandboxState = Literal[
 ]
 
 
+Action = Literal["kill", "pause", "suspend"]
+
+
 class Idle(TypedDict):
     after_ms: int
-    action: Literal["kill", "pause", "suspend"]
+    action: Action
 
 
 class Terminal(TypedDict):
@@ -67,7 +70,10 @@ class SandboxOptions(TypedDict, total=False):
     metadata: dict[str, str]
     env: dict[str, str]
     ttl_ms: int
+    ttl_action: Action
     idle: Idle
+    mem: str
+    cpus: int
     memory_max: int
     cpu_max: int
     pids_max: int
@@ -81,6 +87,7 @@ class ForkOptions(TypedDict, total=False):
     metadata: dict[str, str]
     env: dict[str, str]
     ttl_ms: int
+    ttl_action: Action
     idle: Idle
     memory_max: int
     cpu_max: int
@@ -191,13 +198,17 @@ class SandboxInfo(TypedDict):
     env: list[str]
     created_ms: int
     ttl_ms: int | None
+    ttl_action: Action
     expires_ms: int | None
     idle: Idle | None
+    mem: str | None
+    cpus: int | None
     memory_max: int | None
     cpu_max: int | None
     pids_max: int | None
     vm: str | None
     warm: bool
+    cold: bool
     receipt: Receipt | None
 
 
@@ -260,6 +271,7 @@ class TemplateInfo(TypedDict):
     generation: NotRequired[str]
     created_ms: NotRequired[int]
     build_ms: NotRequired[int]
+    boots: NotRequired[bool]
     state_bytes: NotRequired[int]
     memory_bytes: NotRequired[int]
     inputs: NotRequired[dict[str, Any]]
