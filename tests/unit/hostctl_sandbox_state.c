@@ -82,7 +82,7 @@ static void test_each_cell(void **state)
 
 static const char manual[] = "docs/sandboxes.md", heading[] = "| | pause |";
 static const char *const columns[SANDBOX_VERB_COUNT] = {
-	"pause", "resume", "suspend", "wake", "stop", "start", "delete", "exec", "fork"};
+	"pause", "resume", "suspend", "wake", "stop", "start", "delete", "exec", "fork, snapshot"};
 
 /* The cells of a line of a table, without the blanks around them; how many. The line is written to. */
 static size_t split_row(char *line, char *row[], size_t maximum)
