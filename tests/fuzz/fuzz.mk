@@ -26,6 +26,7 @@ FUZZ_WRAP_hostctl := $(FUZZ_WRAP_time) $(addprefix -Wl$(comma)--wrap=,launch_sta
 # What bodies ask the rest of the daemon for.
 FUZZ_WRAP_hostctl_bodies := $(addprefix -Wl$(comma)--wrap=,templates_pool templates_set_target templates_build sandboxes_new \
 	sandboxes_find sandbox_check sandbox_ask sandbox_discard_files sandbox_hold sandbox_release sandbox_fork_begin \
+	sandbox_snapshot_begin \
 	commands_find commands_find_token command_record command_start command_input command_kill command_to_json http_reply_error)
 # The daemon around a look at changes, and around what is stored.
 FUZZ_WRAP_hostctl_changes := $(addprefix -Wl$(comma)--wrap=,vm_ask_stream vm_forget sandbox_check sandbox_hold sandbox_release)

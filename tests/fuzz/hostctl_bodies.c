@@ -9,6 +9,7 @@
 #include "host-ctl/api/api_commands.h"
 #include "host-ctl/sandbox/command_record.h"
 #include "host-ctl/sandbox/sandbox_fork.h"
+#include "host-ctl/sandbox/sandbox_snapshot.h"
 #include "host-ctl/sandbox/sandboxes_private.h"
 #include "tests/fuzz/support/fuzz.h"
 #include <stdlib.h>
@@ -134,6 +135,9 @@ struct sandbox *__wrap_sandboxes_new(
 	FUZZ_ASSERT(json_object_size(spec->metadata) <= SANDBOX_METADATA_MAX);
 	FUZZ_ASSERT(json_object_size(spec->env) <= SANDBOX_ENV_MAX);
 	FUZZ_ASSERT(spec->ttl_ms <= SANDBOX_TTL_MAX_MS && spec->idle_after_ms <= SANDBOX_TTL_MAX_MS);
+	FUZZ_ASSERT(spec->ttl_action <= SANDBOX_IDLE_SUSPEND && spec->idle_action <= SANDBOX_IDLE_SUSPEND);
+	FUZZ_ASSERT(is_size(spec->memory_bytes, TEMPLATE_MEMORY_MIN, TEMPLATE_MEMORY_MAX));
+	FUZZ_ASSERT(spec->cpus <= TEMPLATE_CPUS_MAX);
 	FUZZ_ASSERT(spec->memory_max == 0 ||
 		    (spec->memory_max >= SANDBOX_MEMORY_MIN && spec->memory_max <= INT64_MAX));
 	FUZZ_ASSERT(
@@ -169,6 +173,18 @@ struct sandbox_fork *__wrap_sandbox_fork_begin(struct sandbox *parent, const str
 	{
 		FUZZ_ASSERT(is_field_of_a_fork(key));
 	}
+	refuse(error);
+	return NULL;
+}
+
+struct sandbox_snapshot *__wrap_sandbox_snapshot_begin(struct sandbox *parent, const char *name,
+	sandbox_snapshot_done_fn *done, void *context, struct error *error);
+struct sandbox_snapshot *__wrap_sandbox_snapshot_begin(struct sandbox *parent, const char *name,
+	sandbox_snapshot_done_fn *done, void *context, struct error *error)
+{
+	(void)done;
+	(void)context;
+	FUZZ_ASSERT(parent == &fuzz.sandbox && template_name_is_valid(name));
 	refuse(error);
 	return NULL;
 }
@@ -370,6 +386,7 @@ static const struct {
 	{"POST", "/v1/sandboxes/*/commands/*/kill"},
 	{"POST", "/v1/sandboxes/*/commands/*/signal"},
 	{"POST", "/v1/sandboxes/*/commands/*/stdin"},
+	{"POST", "/v1/sandboxes/*/snapshot"},
 };
 enum { REQUESTS = sizeof requests / sizeof requests[0] };
 
