@@ -433,8 +433,7 @@ int sandbox_save_undo(struct sandbox_save *save)
 
 void sandbox_save_finish(struct sandbox_save *save)
 {
-	const int files[] = {
-		save->base_state, save->base_memory, save->state, save->memory, save->disk};
+	const int files[] = {save->base_state, save->base_memory, save->state, save->memory, save->disk};
 
 	if (save->folder >= 0)
 		sandbox_saved_tidy(save->folder);
