@@ -52,20 +52,6 @@ static void notify(struct sandbox *sandbox)
 
 /* --- the one place where its state changes --- */
 
-static void settle_clocks(struct sandbox *sandbox)
-{
-	enum sandbox_state state = sandbox->state;
-	bool asked = state == SANDBOX_PAUSING || state == SANDBOX_RESUMING || state == SANDBOX_COPYING ||
-		     state == SANDBOX_SUSPENDING;
-
-	sandbox_set_clock(sandbox, SANDBOX_CLOCK_PATIENCE, asked ? SANDBOX_PATIENCE_MS : 0);
-	if (state == SANDBOX_DELETING || state == SANDBOX_GONE)
-		sandbox_set_clock(sandbox, SANDBOX_CLOCK_TTL, 0);
-	if (state == SANDBOX_GONE)
-		sandbox_set_clock(sandbox, SANDBOX_CLOCK_KEEP, sandbox->all->config.keep_ms);
-	sandbox_look_idle(sandbox);
-}
-
 void sandbox_move(struct sandbox *sandbox, enum sandbox_state next, const char *reason)
 {
 	enum sandbox_state before = sandbox->state;
@@ -94,7 +80,7 @@ void sandbox_move(struct sandbox *sandbox, enum sandbox_state next, const char *
 		snprintf(sandbox->reason, sizeof sandbox->reason, "%s", reason);
 	log_info("sandbox %s: %s%s%s", sandbox->id, sandbox_state_name(next), reason ? ": " : "",
 		reason ? reason : "");
-	settle_clocks(sandbox);
+	sandbox_settle_clocks(sandbox);
 	sandboxes_changed(sandbox, before);
 	notify(sandbox);
 }
@@ -529,16 +515,6 @@ static int restore_spec(struct sandbox *sandbox, const char *text, struct error 
 	return status;
 }
 
-/* At least a moment. */
-static uint64_t left_of_ttl(const struct sandbox *sandbox)
-{
-	uint64_t passed = (clock_now() - sandbox->created_ns) / CLOCK_NS_PER_MS;
-
-	if (!sandbox->spec.ttl_ms)
-		return 0;
-	return passed < sandbox->spec.ttl_ms ? sandbox->spec.ttl_ms - passed : 1;
-}
-
 /* CLOCK_MONOTONIC begins anew with each boot of the host: only the wall tells how long ago it was, and the
  * difference to now may be below 0, modulo 2^64. */
 static uint64_t created_before_boot(uint64_t created_ms)
@@ -597,7 +573,7 @@ int sandbox_restore(
 	/* Its guest may still hold sessions of the earlier daemon, all of lower ids. */
 	sandbox->last_session = clock_now();
 	sandboxes_add(sandbox);
-	sandbox_set_clock(sandbox, SANDBOX_CLOCK_TTL, left_of_ttl(sandbox));
+	sandbox_resume_ttl(sandbox);
 	if (!vm) {
 		restore_without_vm(sandbox, row);
 		return 0;
@@ -610,7 +586,7 @@ int sandbox_restore(
 	vm_set_owner(vm, &owner_events, sandbox);
 	sandbox->state = SANDBOX_RESUMING;
 	log_info("sandbox %s: taken back, in %s", sandbox->id, sandbox->vm_id);
-	settle_clocks(sandbox);
+	sandbox_settle_clocks(sandbox);
 	/* The vmm may be writing still. */
 	if (sandbox->interrupted)
 		sandbox_set_clock(sandbox, SANDBOX_CLOCK_PATIENCE, SANDBOX_SAVE_MS);

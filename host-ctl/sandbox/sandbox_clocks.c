@@ -103,6 +103,30 @@ void sandbox_look_idle(struct sandbox *sandbox)
 	sandbox_set_clock(sandbox, SANDBOX_CLOCK_IDLE, idle ? idle_ms(sandbox) : 0);
 }
 
+void sandbox_settle_clocks(struct sandbox *sandbox)
+{
+	enum sandbox_state state = sandbox->state;
+	bool asked = state == SANDBOX_PAUSING || state == SANDBOX_RESUMING || state == SANDBOX_COPYING ||
+		     state == SANDBOX_SUSPENDING;
+
+	sandbox_set_clock(sandbox, SANDBOX_CLOCK_PATIENCE, asked ? SANDBOX_PATIENCE_MS : 0);
+	if (state == SANDBOX_DELETING || state == SANDBOX_GONE)
+		sandbox_set_clock(sandbox, SANDBOX_CLOCK_TTL, 0);
+	if (state == SANDBOX_GONE)
+		sandbox_set_clock(sandbox, SANDBOX_CLOCK_KEEP, sandbox->all->config.keep_ms);
+	sandbox_look_idle(sandbox);
+}
+
+void sandbox_resume_ttl(struct sandbox *sandbox)
+{
+	uint64_t passed = (clock_now() - sandbox->created_ns) / CLOCK_NS_PER_MS, left = 0;
+
+	/* At least a moment: 0 is never. */
+	if (sandbox->spec.ttl_ms)
+		left = passed < sandbox->spec.ttl_ms ? sandbox->spec.ttl_ms - passed : 1;
+	sandbox_set_clock(sandbox, SANDBOX_CLOCK_TTL, left);
+}
+
 static void be_idle(struct sandbox *sandbox)
 {
 	static const enum sandbox_verb verbs[] = {[SANDBOX_IDLE_KILL] = SANDBOX_DELETE,

@@ -27,6 +27,10 @@ void sandbox_own(struct sandbox *sandbox, struct vm *vm);
 void sandbox_set_clock(struct sandbox *sandbox, enum sandbox_clock clock, uint64_t milliseconds);
 /* Idleness is counted from now on, or not at all. */
 void sandbox_look_idle(struct sandbox *sandbox);
+/* Those that run in the state that it is in now, from now on. */
+void sandbox_settle_clocks(struct sandbox *sandbox);
+/* Of one of an earlier daemon: what is left of its ttl_ms since it was created. */
+void sandbox_resume_ttl(struct sandbox *sandbox);
 /* One of its clocks has come. It may be gone after the call. */
 void sandbox_time_is_up(struct sandbox *sandbox, enum sandbox_clock clock);
 
