@@ -61,9 +61,10 @@ class CommandOptions(CommonOptions, total=False):
     output_max: int
 
 
-class SandboxOptions(TypedDict, total=False):
+class SandboxSettings(TypedDict, total=False):
+    """Of a sandbox, whatever it is made of."""
+
     name: str
-    template: str
     metadata: dict[str, str]
     env: dict[str, str]
     ttl_ms: int
@@ -73,18 +74,14 @@ class SandboxOptions(TypedDict, total=False):
     pids_max: int
 
 
-class ForkOptions(TypedDict, total=False):
+class SandboxOptions(SandboxSettings, total=False):
+    template: str
+
+
+class ForkOptions(SandboxSettings, total=False):
     """What is not named is as of the sandbox that is forked."""
 
     count: int
-    name: str
-    metadata: dict[str, str]
-    env: dict[str, str]
-    ttl_ms: int
-    idle: Idle
-    memory_max: int
-    cpu_max: int
-    pids_max: int
 
 
 class TemplateOptions(TypedDict, total=False):
