@@ -29,20 +29,13 @@ void sandbox_files_path(
 		id[0] ? "/" : "", id, name[0] ? "/" : "", name);
 }
 
-static int open_folder(int at, const char *path)
-{
-	int fd = openat(at, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-
-	return fd < 0 ? -errno : fd;
-}
-
 /* An existing one; -errno. */
 static int open_all(const char *state_directory)
 {
 	char path[PATH_MAX];
 
 	sandbox_files_path(state_directory, "", "", path, sizeof path);
-	return open_folder(AT_FDCWD, path);
+	return state_folder_open_at(AT_FDCWD, path);
 }
 
 /* Of one that is empty. */
@@ -105,7 +98,7 @@ static int make_one(int all, const char *id, const struct vm *vm)
 
 	if (mkdirat(all, id, 0700) < 0)
 		return -errno;
-	folder = open_folder(all, id);
+	folder = state_folder_open_at(all, id);
 	status = folder < 0 ? folder
 			    : vm_link_disk(vm, folder, SANDBOX_FILES_UPPER, SANDBOX_FILES_LOWER,
 				      SANDBOX_FILES_IMAGE);
@@ -157,11 +150,11 @@ static int copy_one(int all, const char *from_name, const char *id)
 {
 	static const char *const links[] = {SANDBOX_FILES_LOWER, SANDBOX_FILES_IMAGE, SANDBOX_FILES_BOOT,
 		SANDBOX_SAVED_MEMORY, SANDBOX_SAVED_ABOUT};
-	int from = open_folder(all, from_name), to, status;
+	int from = state_folder_open_at(all, from_name), to, status;
 
 	if (from < 0)
 		return from;
-	to = mkdirat(all, id, 0700) < 0 ? -errno : open_folder(all, id);
+	to = mkdirat(all, id, 0700) < 0 ? -errno : state_folder_open_at(all, id);
 	status = to < 0 ? to : copy_upper(from, to);
 	for (size_t i = 0; !status && i < sizeof links / sizeof links[0]; i++)
 		if (linkat(from, links[i], to, links[i], 0) < 0 && errno != ENOENT)
@@ -197,7 +190,7 @@ static int sync_image(int folder)
 /* Lower was brought to the disk when it was made; an image that a fork has copied was not. */
 static int sync_one(int all, const char *id)
 {
-	int folder = open_folder(all, id);
+	int folder = state_folder_open_at(all, id);
 	int status = folder < 0 ? folder : state_folder_sync(folder, SANDBOX_FILES_UPPER);
 
 	if (!status)
@@ -301,7 +294,7 @@ static int empty(int folder, struct sandbox_files *removed)
 
 static int remove_one(int all, const char *id, struct sandbox_files *removed)
 {
-	int folder = open_folder(all, id), status;
+	int folder = state_folder_open_at(all, id), status;
 
 	if (folder < 0)
 		return folder == -ENOENT ? 0 : folder;
