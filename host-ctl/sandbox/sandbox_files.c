@@ -5,6 +5,7 @@
 #include "host-ctl/sandbox/sandbox_saved.h"
 #include "host-ctl/support/file_copy.h"
 #include "host-ctl/support/input_file.h"
+#include "host-ctl/support/json_file.h"
 #include "host-ctl/support/state_folder.h"
 #include "host-ctl/support/worker.h"
 
@@ -14,7 +15,6 @@
 #include <jansson.h>
 #include <limits.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -81,13 +81,13 @@ static json_t *describe(const struct vm_source *source, const struct stat *image
 static int write_description(int folder, const struct vm_source *source)
 {
 	struct stat image;
-	json_t *about = stat(source->image.path, &image) < 0 ? NULL : describe(source, &image);
-	char *text = about ? json_dumps(about, JSON_INDENT(2)) : NULL;
-	int fd = openat(folder, SANDBOX_FILES_BOOT, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-	int status = fd < 0 ? -errno : text ? io_write_all(fd, text, strlen(text)) : -ENOMEM;
+	json_t *about;
+	int status;
 
-	fd_close(&fd);
-	free(text);
+	if (stat(source->image.path, &image) < 0)
+		return -errno;
+	about = describe(source, &image);
+	status = about ? json_file_put(folder, SANDBOX_FILES_BOOT, about) : -ENOMEM;
 	json_decref(about);
 	return status;
 }
