@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "guest-init/cgroup.h"
 #include "common/io.h"
+#include "common/parse.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -50,14 +50,19 @@ static void read_file(int folder, const char *name, char text[CONTROL_FILE_MAX])
 /* The number after "key " at the start of a line; 0 when there is none. */
 static uint64_t read_value(int folder, const char *name, const char *key)
 {
-	char text[CONTROL_FILE_MAX] = "";
+	char text[CONTROL_FILE_MAX] = "", *next;
 	size_t length = strlen(key);
+	uint64_t value = 0;
 
 	read_file(folder, name, text);
-	for (char *line = text; line; line = strchr(line, '\n')) {
-		line += *line == '\n';
-		if (strncmp(line, key, length) == 0 && line[length] == ' ')
-			return strtoull(line + length + 1, NULL, 10);
+	for (char *line = text; line; line = next) {
+		next = strchr(line, '\n');
+		if (next)
+			*next++ = '\0';
+		if (strncmp(line, key, length) != 0 || line[length] != ' ')
+			continue;
+		(void)parse_u64(line + length + 1, 0, UINT64_MAX, &value);
+		return value;
 	}
 	return 0;
 }
