@@ -107,6 +107,8 @@ static int make_group(struct cgroup_set *set, struct cgroup *group)
 
 static int open_set(struct cgroup_set *set, int root)
 {
+	int file;
+
 	if (mkdirat(root, set_name, 0755) < 0 && errno != EEXIST)
 		return -errno;
 	set->fd = open_folder(root, set_name);
@@ -115,7 +117,11 @@ static int open_set(struct cgroup_set *set, int root)
 	enable_controllers(root);
 	enable_controllers(set->fd);
 	/* Not a cgroup2 at all, or one that is not ours to write. */
-	return faccessat(set->fd, "cgroup.kill", W_OK, 0) < 0 ? -errno : 0;
+	file = openat(set->fd, "cgroup.kill", O_WRONLY | O_CLOEXEC);
+	if (file < 0)
+		return -errno;
+	fd_close(&file);
+	return 0;
 }
 
 static void note_controllers(struct cgroup_set *set, struct warnings *warnings)
