@@ -121,7 +121,9 @@ int baseline_write(const struct layers *layers)
 
 int baseline_ensure(const struct layers *layers)
 {
-	if (layers && layers->upper >= 0 && faccessat(layers->store, FILE_NAME, F_OK, 0) == 0)
+	struct stat status;
+
+	if (layers && layers->upper >= 0 && fstatat(layers->store, FILE_NAME, &status, 0) == 0)
 		return 0;
 	return baseline_write(layers);
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "guest-init/cgroup.h"
 #include "common/io.h"
+#include "common/parse.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -51,14 +51,19 @@ static void read_file(int folder, const char *name, char text[CONTROL_FILE_MAX])
 /* The number after "key " at the start of a line; 0 when there is none. */
 static uint64_t read_value(int folder, const char *name, const char *key)
 {
-	char text[CONTROL_FILE_MAX] = "";
+	char text[CONTROL_FILE_MAX] = "", *next;
 	size_t length = strlen(key);
+	uint64_t value = 0;
 
 	read_file(folder, name, text);
-	for (char *line = text; line; line = strchr(line, '\n')) {
-		line += *line == '\n';
-		if (strncmp(line, key, length) == 0 && line[length] == ' ')
-			return strtoull(line + length + 1, NULL, 10);
+	for (char *line = text; line; line = next) {
+		next = strchr(line, '\n');
+		if (next)
+			*next++ = '\0';
+		if (strncmp(line, key, length) != 0 || line[length] != ' ')
+			continue;
+		(void)parse_u64(line + length + 1, 0, UINT64_MAX, &value);
+		return value;
 	}
 	return 0;
 }
@@ -103,6 +108,8 @@ static int make_group(struct cgroup_set *set, struct cgroup *group)
 
 static int open_set(struct cgroup_set *set, int root)
 {
+	int file;
+
 	if (mkdirat(root, set_name, 0755) < 0 && errno != EEXIST)
 		return -errno;
 	set->fd = open_folder(root, set_name);
@@ -111,7 +118,11 @@ static int open_set(struct cgroup_set *set, int root)
 	enable_controllers(root);
 	enable_controllers(set->fd);
 	/* Not a cgroup2 at all, or one that is not ours to write. */
-	return faccessat(set->fd, "cgroup.kill", W_OK, 0) < 0 ? -errno : 0;
+	file = openat(set->fd, "cgroup.kill", O_WRONLY | O_CLOEXEC);
+	if (file < 0)
+		return -errno;
+	fd_close(&file);
+	return 0;
 }
 
 static void note_controllers(struct cgroup_set *set, struct warnings *warnings)

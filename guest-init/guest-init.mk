@@ -3,7 +3,7 @@ GUEST_INIT_SRCS := $(wildcard guest-init/*.c)
 LINT_SRCS += $(GUEST_INIT_SRCS)
 
 GUEST_INIT := $(BUILD)/guest-init/guest-init
-GUEST_INIT_OBJS := $(patsubst %.c,$(BUILD)/musl/%.o,$(GUEST_INIT_SRCS) $(COMMON_SRCS))
+GUEST_INIT_OBJS := $(patsubst %.c,$(BUILD)/musl/%.o,$(GUEST_INIT_SRCS) $(COMMON_SRCS) $(STATIC_SRCS))
 ALL += $(GUEST_INIT)
 
 $(GUEST_INIT): $(GUEST_INIT_OBJS) $(STATIC_LD)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "guest-init/layers.h"
 #include "common/io.h"
+#include "common/sort.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -60,7 +61,7 @@ static int sort_names(struct names *names, size_t limit)
 	for (size_t i = 0; i < names->count; i++, name += strlen(name) + 1)
 		names->sorted[i] = name;
 	names->bytes += bytes;
-	qsort(names->sorted, names->count, sizeof(*names->sorted), compare);
+	sort_items(names->sorted, names->count, sizeof(*names->sorted), compare);
 	return 0;
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "vmm/stats.h"
+#include "common/io.h"
 #include <errno.h>
 #include <linux/kvm.h>
 #include <stdarg.h>
@@ -7,7 +8,7 @@
 #include <sys/resource.h>
 #include <time.h>
 
-enum { COLUMNS_MAX = 4, NAME_MAX_SHOWN = 32, NS_PER_US = 1000, NS_PER_S = 1000000000 };
+enum { COLUMNS_MAX = 4, NAME_MAX_SHOWN = 32, PUT_MAX = 128, NS_PER_US = 1000, NS_PER_S = 1000000000 };
 
 static const char *const reason_names[STATS_REASONS_MAX] = {
 	[KVM_EXIT_UNKNOWN] = "unknown",
@@ -129,12 +130,16 @@ static void put(struct report *report, const char *format, ...) __attribute__((f
 
 static void put(struct report *report, const char *format, ...)
 {
+	char text[PUT_MAX];
 	va_list arguments;
+	int length, r;
 
 	va_start(arguments, format);
-	if (vdprintf(report->fd, format, arguments) < 0 && report->error == 0)
-		report->error = -errno;
+	length = vsnprintf(text, sizeof(text), format, arguments);
 	va_end(arguments);
+	r = length < PUT_MAX ? io_write_all(report->fd, text, (size_t)length) : -EOVERFLOW;
+	if (report->error == 0)
+		report->error = r;
 }
 
 static void put_section(struct report *report, const char *title, const char *const *columns, unsigned count)

@@ -13,7 +13,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { STANDBY_CID_MIN = 3 }; /* virtio 5.10.4: those below are others' */
+enum {
+	STANDBY_CID_MIN = 3, /* virtio 5.10.4: those below are others' */
+	HEX_DIGIT_BITS = 4,
+};
 
 struct vm_standby {
 	struct vmm_message order;
@@ -131,15 +134,21 @@ static const struct control_ops standby_ops = {
 /* What the order's text says of the memory under private pages; nothing: 0. 0 or -EINVAL. */
 static int get_base_sum(const struct vmm_message *order, uint64_t *sum)
 {
+	static const char digits[] = "0123456789abcdef";
 	size_t length = strnlen(order->text, sizeof(order->text));
 
 	*sum = 0;
 	if (length == 0)
 		return 0;
-	if (!(order->arg1 & VMM_RESTORE_PAGES) || length != VMM_RESTORE_SUM_DIGITS ||
-		strspn(order->text, "0123456789abcdef") != length)
+	if (!(order->arg1 & VMM_RESTORE_PAGES) || length != VMM_RESTORE_SUM_DIGITS)
 		return -EINVAL;
-	*sum = strtoull(order->text, NULL, 16);
+	for (size_t i = 0; i < length; i++) {
+		const char *digit = strchr(digits, order->text[i]);
+
+		if (!digit)
+			return -EINVAL;
+		*sum = *sum << HEX_DIGIT_BITS | (uint64_t)(digit - digits);
+	}
 	return 0;
 }
 

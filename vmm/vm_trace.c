@@ -11,10 +11,10 @@
 #include "vmm/vm.h"
 #include <cpuid.h>
 #include <errno.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/utsname.h>
-#include <unistd.h>
 
 _Static_assert((int)LAYOUT_CPUS_MAX <= (int)TRACE_CPUS_MAX, "every vCPU has a lane");
 
@@ -138,6 +138,14 @@ static void put_config(const struct vm *vm, struct json *json)
 	json_close(json, '}');
 }
 
+/* 1 where the kernel does not say, or counts more than a set holds. */
+static int count_cpus(void)
+{
+	cpu_set_t cpus;
+
+	return sched_getaffinity(0, sizeof(cpus), &cpus) < 0 ? 1 : CPU_COUNT(&cpus);
+}
+
 static void put_host(struct json *json)
 {
 	union {
@@ -157,7 +165,7 @@ static void put_host(struct json *json)
 	json_key(json, "kernel");
 	json_text(json, uname(&names) == 0 ? names.release : "");
 	json_key(json, "cpus");
-	json_integer(json, sysconf(_SC_NPROCESSORS_ONLN));
+	json_integer(json, count_cpus());
 	json_close(json, '}');
 }
 

@@ -3,7 +3,7 @@ VMM_SRCS := $(wildcard vmm/*.c vmm/virtio/*.c)
 LINT_SRCS += $(VMM_SRCS)
 ALL += $(BUILD)/vmm/vmm
 
-VMM_OBJS := $(patsubst %.c,$(BUILD)/musl/%.o,$(VMM_SRCS) $(COMMON_SRCS))
+VMM_OBJS := $(patsubst %.c,$(BUILD)/musl/%.o,$(VMM_SRCS) $(COMMON_SRCS) $(STATIC_SRCS))
 # Debian's libfdt.a is built for glibc, but uses nothing of it that musl has not.
 LIBFDT_A := $(shell $(CC) -print-file-name=libfdt.a)
 

@@ -72,7 +72,7 @@ static void remove_tree(const char *path)
 /* Its builder, if it lives, has the lock. */
 static bool is_left(const struct image_store *store, const char *name)
 {
-	int fd = openat(store->folder, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+	int fd = state_folder_open_at(store->folder, name);
 	bool left = fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0;
 
 	fd_close(&fd);
@@ -81,8 +81,7 @@ static bool is_left(const struct image_store *store, const char *name)
 
 static void sweep(const struct image_store *store)
 {
-	int fd = openat(store->folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	DIR *listing = fd < 0 ? NULL : fdopendir(fd);
+	DIR *listing = state_folder_list(store->folder);
 	char path[PATH_MAX];
 	struct dirent *entry;
 
@@ -95,8 +94,6 @@ static void sweep(const struct image_store *store)
 	}
 	if (listing)
 		closedir(listing);
-	else
-		fd_close(&fd);
 }
 
 int image_store_begin(const struct image_store *store, struct image_building *building, struct error *error)
@@ -110,15 +107,15 @@ int image_store_begin(const struct image_store *store, struct image_building *bu
 	sweep(store);
 	snprintf(building->path, sizeof building->path, "%.*s/%sXXXXXX", PATH_MAX - IMAGE_BUILDING_SIZE,
 		store->path, building_prefix);
-	if (mkdtemp(building->path)) {
-		snprintf(building->name, sizeof building->name, "%.*s", IMAGE_BUILDING_SIZE - 1,
-			strrchr(building->path, '/') + 1);
-		building->folder = open(building->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-	}
-	if (building->folder < 0 || flock(building->folder, LOCK_EX | LOCK_NB) < 0)
-		status = fail(error, -errno, "make a folder for the build");
-	if (status)
+	building->folder = mkdtemp(building->path) ? state_folder_open_at(AT_FDCWD, building->path) : -errno;
+	snprintf(building->name, sizeof building->name, "%.*s", IMAGE_BUILDING_SIZE - 1,
+		strrchr(building->path, '/') + 1);
+	status = building->folder < 0 ? building->folder
+				      : (flock(building->folder, LOCK_EX | LOCK_NB) < 0 ? -errno : 0);
+	if (status) {
+		fail(error, status, "make a folder for the build");
 		image_store_abandon(building);
+	}
 	fd_close(&lock);
 	return status;
 }

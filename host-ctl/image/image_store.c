@@ -98,16 +98,6 @@ void image_store_close(struct image_store *store)
 	fd_close(&store->state);
 }
 
-static DIR *list(int folder)
-{
-	int fd = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	DIR *listing = fd < 0 ? NULL : fdopendir(fd);
-
-	if (!listing)
-		fd_close(&fd);
-	return listing;
-}
-
 /* The id in the name of an image's file. */
 static bool read_file_name(const char *file, char id[IMAGE_ID_SIZE])
 {
@@ -121,7 +111,7 @@ static bool read_file_name(const char *file, char id[IMAGE_ID_SIZE])
 int image_store_visit(
 	const struct image_store *store, int (*visit)(void *context, const char *id), void *context)
 {
-	DIR *listing = list(store->folder);
+	DIR *listing = state_folder_list(store->folder);
 	char id[IMAGE_ID_SIZE];
 	struct dirent *entry;
 	int r = listing ? 0 : -errno;
@@ -173,7 +163,7 @@ static int add_names(const struct image_store *store, json_t *map, char **names,
 
 json_t *image_store_names(const struct image_store *store)
 {
-	DIR *listing = list(store->names);
+	DIR *listing = state_folder_list(store->names);
 	json_t *map = json_object();
 	char **names = NULL;
 	struct dirent *entry;

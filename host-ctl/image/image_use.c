@@ -3,10 +3,10 @@
 #include "common/io.h"
 #include "host-ctl/image/image_store.h"
 #include "host-ctl/pool/template_store.h"
+#include "host-ctl/support/state_folder.h"
 
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -46,14 +46,12 @@ static int add_template(const struct template_store *templates, const char *name
 
 static int add_templates(const struct template_store *templates, json_t *map)
 {
-	int fd = openat(templates->folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), r = 0;
-	DIR *listing = fd < 0 ? NULL : fdopendir(fd);
+	DIR *listing = state_folder_list(templates->folder);
 	struct dirent *entry;
+	int r = 0;
 
-	if (!listing) {
-		fd_close(&fd);
+	if (!listing)
 		return -1;
-	}
 	while (!r && (entry = readdir(listing)))
 		if (template_name_is_valid(entry->d_name))
 			r = add_template(templates, entry->d_name, map);
@@ -64,8 +62,8 @@ static int add_templates(const struct template_store *templates, json_t *map)
 json_t *image_store_users(const struct image_store *store, struct error *error)
 {
 	struct template_store templates = {
-		.folder = openat(store->state, "templates", O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW)};
-	bool none = store->state < 0 || (templates.folder < 0 && errno == ENOENT);
+		.folder = state_folder_open_at(store->state, STATE_FOLDER_TEMPLATES)};
+	bool none = store->state < 0 || templates.folder == -ENOENT;
 	json_t *map = json_object();
 	int r = map ? 0 : -1;
 

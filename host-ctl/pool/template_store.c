@@ -25,13 +25,6 @@ enum { FOLDERS_DEEP_MAX = 16 /* in a template, where none belongs */ };
 
 static const char building[] = ".building-", description[] = "template.json";
 
-static int open_folder(int at, const char *name)
-{
-	int fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-
-	return fd < 0 ? -errno : fd;
-}
-
 static bool is_itself_or_parent(const char *name)
 {
 	return !strcmp(name, ".") || !strcmp(name, "..");
@@ -69,7 +62,7 @@ static void remove_inner(int folder, const char *name, unsigned int deep)
  * name. 0 or -errno. */
 static int remove_folder(int at, const char *name)
 {
-	int fd = open_folder(at, name), files[WORKER_FDS_MAX], r = 0;
+	int fd = state_folder_open_at(at, name), files[WORKER_FDS_MAX], r = 0;
 	DIR *listing = fd < 0 ? NULL : fdopendir(fd);
 	struct dirent *entry;
 	size_t count = 0;
@@ -94,19 +87,9 @@ static int remove_folder(int at, const char *name)
 	return r;
 }
 
-static DIR *list(int folder)
-{
-	int fd = open_folder(folder, ".");
-	DIR *listing = fd < 0 ? NULL : fdopendir(fd);
-
-	if (!listing)
-		fd_close(&fd);
-	return listing;
-}
-
 static void sweep(int folder)
 {
-	DIR *listing = list(folder);
+	DIR *listing = state_folder_list(folder);
 	struct dirent *entry;
 
 	while (listing && (entry = readdir(listing))) {
@@ -167,7 +150,7 @@ int template_store_begin(
 		random[2], random[3]);
 	if (mkdirat(store->folder, folder, 0700) < 0)
 		return -errno;
-	*fd = open_folder(store->folder, folder);
+	*fd = state_folder_open_at(store->folder, folder);
 	return *fd < 0 ? *fd : 0;
 }
 
@@ -322,7 +305,7 @@ int template_store_read(
 	/* A path that leads out of here is nobody's to ask about. */
 	if (!template_name_is_valid(name))
 		return refuse_missing(name, error);
-	folder = open_folder(store->folder, name);
+	folder = state_folder_open_at(store->folder, name);
 	if (folder < 0)
 		return refuse_entry(store, name, folder, error);
 	read = read_checked(folder, name, fault);
@@ -364,7 +347,7 @@ static int keep_name(struct names *names, const char *name)
 /* 0 or -errno; what was kept is the caller's either way. */
 static int read_names(const struct template_store *store, struct names *names)
 {
-	DIR *listing = list(store->folder);
+	DIR *listing = state_folder_list(store->folder);
 	struct dirent *entry;
 	int r = 0;
 

@@ -52,21 +52,6 @@ static void notify(struct sandbox *sandbox)
 
 /* --- the one place where its state changes --- */
 
-static void settle_clocks(struct sandbox *sandbox)
-{
-	enum sandbox_state state = sandbox->state;
-	bool asked = state == SANDBOX_PAUSING || state == SANDBOX_RESUMING || state == SANDBOX_COPYING ||
-		     state == SANDBOX_SUSPENDING;
-
-	sandbox_set_clock(sandbox, SANDBOX_CLOCK_PATIENCE, asked ? SANDBOX_PATIENCE_MS : 0);
-	if (state == SANDBOX_DELETING || state == SANDBOX_GONE)
-		sandbox_set_clock(sandbox, SANDBOX_CLOCK_TTL, 0);
-	if (state == SANDBOX_GONE)
-		sandbox_set_clock(sandbox, SANDBOX_CLOCK_KEEP, sandbox->all->config.keep_ms);
-	sandbox_look_ttl(sandbox);
-	sandbox_look_idle(sandbox);
-}
-
 void sandbox_move(struct sandbox *sandbox, enum sandbox_state next, const char *reason)
 {
 	enum sandbox_state before = sandbox->state;
@@ -95,7 +80,7 @@ void sandbox_move(struct sandbox *sandbox, enum sandbox_state next, const char *
 		snprintf(sandbox->reason, sizeof sandbox->reason, "%s", reason);
 	log_info("sandbox %s: %s%s%s", sandbox->id, sandbox_state_name(next), reason ? ": " : "",
 		reason ? reason : "");
-	settle_clocks(sandbox);
+	sandbox_settle_clocks(sandbox);
 	sandboxes_changed(sandbox, before);
 	notify(sandbox);
 }
@@ -595,7 +580,7 @@ int sandbox_restore(
 	sandbox->start_ticks = row->start_ticks;
 	sandbox->state = SANDBOX_RESUMING;
 	log_info("sandbox %s: taken back, in %s", sandbox->id, sandbox->vm_id);
-	settle_clocks(sandbox);
+	sandbox_settle_clocks(sandbox);
 	/* The vmm may be writing still, and then answers to nobody. */
 	if (sandbox->interrupted || writes)
 		sandbox_set_clock(sandbox, SANDBOX_CLOCK_PATIENCE, sandbox_copy_ms(sandbox));

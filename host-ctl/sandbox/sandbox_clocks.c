@@ -114,6 +114,21 @@ void sandbox_look_idle(struct sandbox *sandbox)
 	sandbox_set_clock(sandbox, SANDBOX_CLOCK_IDLE, idle ? idle_ms(sandbox) : 0);
 }
 
+void sandbox_settle_clocks(struct sandbox *sandbox)
+{
+	enum sandbox_state state = sandbox->state;
+	bool asked = state == SANDBOX_PAUSING || state == SANDBOX_RESUMING || state == SANDBOX_COPYING ||
+		     state == SANDBOX_SUSPENDING;
+
+	sandbox_set_clock(sandbox, SANDBOX_CLOCK_PATIENCE, asked ? SANDBOX_PATIENCE_MS : 0);
+	if (state == SANDBOX_DELETING || state == SANDBOX_GONE)
+		sandbox_set_clock(sandbox, SANDBOX_CLOCK_TTL, 0);
+	if (state == SANDBOX_GONE)
+		sandbox_set_clock(sandbox, SANDBOX_CLOCK_KEEP, sandbox->all->config.keep_ms);
+	sandbox_look_ttl(sandbox);
+	sandbox_look_idle(sandbox);
+}
+
 static void be_idle(struct sandbox *sandbox)
 {
 	struct error error;

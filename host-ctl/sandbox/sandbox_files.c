@@ -5,6 +5,7 @@
 #include "host-ctl/sandbox/sandbox_saved.h"
 #include "host-ctl/support/file_copy.h"
 #include "host-ctl/support/input_file.h"
+#include "host-ctl/support/json_file.h"
 #include "host-ctl/support/state_folder.h"
 #include "host-ctl/support/worker.h"
 
@@ -14,7 +15,6 @@
 #include <jansson.h>
 #include <limits.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -29,20 +29,13 @@ void sandbox_files_path(
 		id[0] ? "/" : "", id, name[0] ? "/" : "", name);
 }
 
-static int open_folder(int at, const char *path)
-{
-	int fd = openat(at, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-
-	return fd < 0 ? -errno : fd;
-}
-
 /* An existing one; -errno. */
 static int open_all(const char *state_directory)
 {
 	char path[PATH_MAX];
 
 	sandbox_files_path(state_directory, "", "", path, sizeof path);
-	return open_folder(AT_FDCWD, path);
+	return state_folder_open_at(AT_FDCWD, path);
 }
 
 /* Of one that is empty. */
@@ -152,13 +145,13 @@ static json_t *describe(const struct vm_source *source, const struct stat *image
 static int write_description(int folder, const struct vm_source *source)
 {
 	struct stat image;
-	json_t *about = stat(source->image.path, &image) < 0 ? NULL : describe(source, &image);
-	char *text = about ? json_dumps(about, JSON_INDENT(2)) : NULL;
-	int fd = openat(folder, SANDBOX_FILES_BOOT, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-	int status = fd < 0 ? -errno : text ? io_write_all(fd, text, strlen(text)) : -ENOMEM;
+	json_t *about;
+	int status;
 
-	fd_close(&fd);
-	free(text);
+	if (stat(source->image.path, &image) < 0)
+		return -errno;
+	about = describe(source, &image);
+	status = about ? json_file_put(folder, SANDBOX_FILES_BOOT, about) : -ENOMEM;
 	json_decref(about);
 	return status;
 }
@@ -169,7 +162,7 @@ static int make_one(int all, const char *id, const struct vm *vm)
 
 	if (mkdirat(all, id, 0700) < 0)
 		return -errno;
-	folder = open_folder(all, id);
+	folder = state_folder_open_at(all, id);
 	status = folder < 0 ? folder
 			    : vm_link_disk(vm, folder, SANDBOX_FILES_UPPER, SANDBOX_FILES_LOWER,
 				      SANDBOX_FILES_IMAGE);
@@ -221,11 +214,11 @@ static int copy_one(int all, const char *from_name, const char *id)
 {
 	static const char *const links[] = {SANDBOX_FILES_LOWER, SANDBOX_FILES_IMAGE, SANDBOX_FILES_BOOT,
 		SANDBOX_SAVED_MEMORY, SANDBOX_SAVED_ABOUT};
-	int from = open_folder(all, from_name), to, status;
+	int from = state_folder_open_at(all, from_name), to, status;
 
 	if (from < 0)
 		return from;
-	to = mkdirat(all, id, 0700) < 0 ? -errno : open_folder(all, id);
+	to = mkdirat(all, id, 0700) < 0 ? -errno : state_folder_open_at(all, id);
 	status = to < 0 ? to : copy_upper(from, to);
 	for (size_t i = 0; !status && i < sizeof links / sizeof links[0]; i++)
 		if (linkat(from, links[i], to, links[i], 0) < 0 && errno != ENOENT)
@@ -261,7 +254,7 @@ static int sync_image(int folder)
 /* Lower was brought to the disk when it was made; an image that a fork has copied was not. */
 static int sync_one(int all, const char *id)
 {
-	int folder = open_folder(all, id);
+	int folder = state_folder_open_at(all, id);
 	int status = folder < 0 ? folder : state_folder_sync(folder, SANDBOX_FILES_UPPER);
 
 	if (!status)
@@ -365,7 +358,7 @@ static int empty(int folder, struct sandbox_files *removed)
 
 static int remove_one(int all, const char *id, struct sandbox_files *removed)
 {
-	int folder = open_folder(all, id), status;
+	int folder = state_folder_open_at(all, id), status;
 
 	if (folder < 0)
 		return folder == -ENOENT ? 0 : folder;

@@ -39,7 +39,9 @@ int sandbox_claim_own(struct sandbox *sandbox, struct pool_source *source, struc
 void sandbox_set_clock(struct sandbox *sandbox, enum sandbox_clock clock, uint64_t milliseconds);
 /* Idleness is counted from now on, or not at all. */
 void sandbox_look_idle(struct sandbox *sandbox);
-/* Its ttl goes on; this_boot: of the host, in which it began. */
+/* Those that run in the state that it is in now, from now on. */
+void sandbox_settle_clocks(struct sandbox *sandbox);
+/* Of one of an earlier daemon: its ttl goes on; this_boot: of the host, in which it began. */
 void sandbox_restore_ttl(struct sandbox *sandbox, bool this_boot);
 /* What its ttl asks of the state that it is in now. */
 void sandbox_look_ttl(struct sandbox *sandbox);

@@ -220,7 +220,7 @@ static int take_template(const struct sandbox_save *save, uint64_t sum)
 
 	snprintf(
 		path, sizeof path, "%s/" STATE_FOLDER_TEMPLATES "/%s", save->state_directory, save->template);
-	folder = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+	folder = state_folder_open_at(AT_FDCWD, path);
 	if (folder < 0)
 		return 0;
 	state = openat(folder, "state", O_RDONLY | O_CLOEXEC | O_NOFOLLOW);

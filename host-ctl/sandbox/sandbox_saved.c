@@ -4,6 +4,7 @@
 #include "host-ctl/sandbox/sandbox_files.h"
 #include "host-ctl/support/input_file.h"
 #include "host-ctl/support/json_file.h"
+#include "host-ctl/support/state_folder.h"
 #include "host-ctl/support/worker.h"
 
 #include <errno.h>
@@ -106,11 +107,9 @@ static void make_path(const char *state_directory, const char *id, const char *n
 int sandbox_saved_open(const char *state_directory, const char *id)
 {
 	char path[PATH_MAX];
-	int folder;
 
 	make_path(state_directory, id, "", path);
-	folder = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-	return folder < 0 ? -errno : folder;
+	return state_folder_open_at(AT_FDCWD, path);
 }
 
 static bool has(const char *state_directory, const char *id, const char *name)

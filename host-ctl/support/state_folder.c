@@ -127,6 +127,24 @@ int state_folder_open_in(int folder, const char *path, const char *name, struct 
 	return make_at(folder, name, O_NOFOLLOW, MODE_PRIVATE, whole, error);
 }
 
+int state_folder_open_at(int folder, const char *path)
+{
+	int fd = openat(folder, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+
+	return fd < 0 ? -errno : fd;
+}
+
+/* A listing moves the offset of its fd. */
+DIR *state_folder_list(int folder)
+{
+	int fd = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *listing = fd < 0 ? NULL : fdopendir(fd);
+
+	if (!listing)
+		fd_close(&fd);
+	return listing;
+}
+
 int state_folder_check(const char *path, struct error *error)
 {
 	int folder = state_folder_open(path, error);

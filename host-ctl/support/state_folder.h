@@ -5,6 +5,7 @@
 #define HOST_CTL_STATE_FOLDER_H
 
 #include "host-ctl/support/error.h"
+#include <dirent.h>
 #include <sys/types.h>
 
 #define STATE_FOLDER_DEFAULT "/var/lib/tinderbox"
@@ -22,6 +23,14 @@ int state_folder_open_there(const char *path, struct error *error);
 /* The same as state_folder_open of a folder in it, for this daemon alone; it is no symbolic link. name: of
  * the folder. */
 int state_folder_open_in(int folder, const char *path, const char *name, struct error *error);
+
+/*
+ * One that is there: a folder in that one, or AT_FDCWD and a path. Its last part is no symbolic link. The fd,
+ * the caller's, or -errno: -ENOTDIR or -ELOOP, it is a link or no folder.
+ */
+int state_folder_open_at(int folder, const char *path);
+/* What is in it, from the first entry on; for closedir. NULL with errno. */
+DIR *state_folder_list(int folder);
 
 /* Whether both can be opened, that of templates too, before anything is done. 0, or -errno as above. */
 int state_folder_check(const char *path, struct error *error);

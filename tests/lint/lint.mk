@@ -13,13 +13,14 @@ $(BUILD)/lint/%.clang.o: %.c
 	@clang $(BASE_CFLAGS) -O1 -c -o $@ $<
 
 .PHONY: lint lint-quick
-## make lint       clang-format, layering, shellcheck, clang's warnings, cppcheck, clang-tidy, mypy and pyflakes
+## make lint       clang-format, layering, formats, shellcheck, clang's warnings, cppcheck, clang-tidy, mypy and pyflakes
 lint: lint-quick $(LINT_CLANG) $(LINT_TIDY)
 	@echo "lint: clean"
 
 ## make lint-quick  the same without what compiles each file: clang's warnings, clang-tidy, and the Python tools
 lint-quick:
 	@tests/lint/layering
+	@tests/lint/formats
 	@clang-format --dry-run -Werror $(LINT_ALL_C)
 	@shellcheck -x $(LINT_SCRIPTS)
 	@cppcheck --quiet --std=c11 --language=c --enable=warning,performance,portability --inline-suppr --error-exitcode=1 \

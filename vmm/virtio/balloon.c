@@ -9,6 +9,7 @@
  */
 #include "vmm/virtio/balloon.h"
 #include "common/log.h"
+#include "common/sort.h"
 #include "vmm/virtio/virtio.h"
 #include <errno.h>
 #include <linux/virtio_balloon.h>
@@ -85,7 +86,7 @@ static void inflate(struct balloon *balloon, struct virtq_bytes *list)
 		count = BALLOON_REQUEST_PFNS;
 	if (count == 0 || virtq_bytes_take(list, balloon->pfns, count * sizeof(balloon->pfns[0])) < 0)
 		return;
-	qsort(balloon->pfns, count, sizeof(balloon->pfns[0]), compare_pfns);
+	sort_items(balloon->pfns, count, sizeof(balloon->pfns[0]), compare_pfns);
 	for (size_t i = 0; i < count; i++) {
 		gpa_t address = (gpa_t)balloon->pfns[i] << VIRTIO_BALLOON_PFN_SHIFT;
 		void *page;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Inside of the transport: mmio.c is the registers and queues, mmio_state.c what of them is in a snapshot. */
+/* Inside of the transport: mmio.c is its queues and interrupts, mmio_registers.c what a driver reads and
+ * writes, mmio_state.c what of both is in a snapshot. */
 #ifndef VMM_VIRTIO_MMIO_PARTS_H
 #define VMM_VIRTIO_MMIO_PARTS_H
 
@@ -34,6 +35,24 @@ struct virtio_mmio {
 	atomic_uint interrupt_status;
 	atomic_uint_fast64_t reads, writes, notifies, interrupts;
 };
+
+/* One of the counters of --stats, which nothing is ordered by. */
+static inline void mmio_count(atomic_uint_fast64_t *counter)
+{
+	atomic_fetch_add_explicit(counter, 1, memory_order_relaxed);
+}
+
+/* --- mmio.c --- */
+
+/* The loop's thread will look at that queue, which the device has. Any thread. */
+void mmio_kick(struct virtio_mmio *mmio, unsigned queue);
+/* The device serves none of them from now on. With the lock held. */
+void mmio_stop_queues(struct virtio_mmio *mmio);
+/* DEVICE_NEEDS_RESET (2.1.2): nothing is served until the driver resets the device. The first reason of a
+ * transport's is logged, and is valid in the call. With the lock held. */
+void mmio_set_needs_reset(struct virtio_mmio *mmio, const char *reason);
+
+/* --- mmio_registers.c --- */
 
 /* 3.1.1 step 5: can we live with what the driver chose? */
 bool mmio_features_acceptable(const struct virtio_mmio *mmio);

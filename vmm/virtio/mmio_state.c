@@ -7,7 +7,6 @@
 #include "vmm/virtio/mmio_parts.h"
 #include <errno.h>
 #include <linux/virtio_mmio.h>
-#include <sys/eventfd.h>
 
 enum {
 	STATUS_END = VIRTIO_CONFIG_S_NEEDS_RESET | VIRTIO_CONFIG_S_FAILED,
@@ -163,11 +162,11 @@ void virtio_mmio_wake(struct virtio_mmio *mmio)
 	virtio_device_enter(device);
 	for (unsigned i = 0; i < device->queue_count; i++)
 		if (device->queues[i].live)
-			(void)eventfd_write(mmio->queues[i].fd, 1);
+			mmio_kick(mmio, i);
 	if (device->running)
 		atomic_fetch_or(&mmio->interrupt_status, VIRTIO_MMIO_INT_VRING);
 	if (atomic_load(&mmio->interrupt_status)) {
-		atomic_fetch_add_explicit(&mmio->interrupts, 1, memory_order_relaxed);
+		mmio_count(&mmio->interrupts);
 		mmio->machine.interrupt(mmio->machine.context);
 	}
 	virtio_device_leave(device);

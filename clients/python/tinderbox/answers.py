@@ -64,34 +64,30 @@ class CommandOptions(CommonOptions, total=False):
     output_max: int
 
 
-class SandboxOptions(TypedDict, total=False):
+class SandboxSettings(TypedDict, total=False):
+    """Of a sandbox, whatever it is made of."""
+
     name: str
-    template: str
     metadata: dict[str, str]
     env: dict[str, str]
     ttl_ms: int
     ttl_action: Action
     idle: Idle
-    mem: str
-    cpus: int
     memory_max: int
     cpu_max: int
     pids_max: int
 
 
-class ForkOptions(TypedDict, total=False):
+class SandboxOptions(SandboxSettings, total=False):
+    template: str
+    mem: str
+    cpus: int
+
+
+class ForkOptions(SandboxSettings, total=False):
     """What is not named is as of the sandbox that is forked."""
 
     count: int
-    name: str
-    metadata: dict[str, str]
-    env: dict[str, str]
-    ttl_ms: int
-    ttl_action: Action
-    idle: Idle
-    memory_max: int
-    cpu_max: int
-    pids_max: int
 
 
 class TemplateOptions(TypedDict, total=False):
