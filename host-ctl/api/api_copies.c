@@ -2,10 +2,16 @@
 /* What is made of a sandbox that runs on: POST /v1/sandboxes/ID/fork, other sandboxes; …/snapshot, a
  * template.
  */
+#include "common/io.h"
 #include "host-ctl/api/api_commands.h"
 #include "host-ctl/http/http_body.h"
+#include "host-ctl/image/image_store.h"
 #include "host-ctl/sandbox/sandbox_fork.h"
 #include "host-ctl/sandbox/sandbox_snapshot.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
 
 static void done(void *context, json_t *answer, const struct error *error)
 {
@@ -61,6 +67,23 @@ static void snapshot_left(void *context)
 	sandbox_snapshot_leave(context);
 }
 
+/* Of the store of images, by the file's name. */
+static int hold_image(const char *state_directory, const char *path)
+{
+	const char *file = path ? strrchr(path, '/') : NULL;
+	char id[IMAGE_ID_SIZE], held[PATH_MAX];
+	struct error ignored;
+	int fd;
+
+	snprintf(id, sizeof id, "%s", file ? file + 1 : "");
+	if (!image_id_is_valid(id))
+		return -1;
+	fd = image_store_hold(state_directory, id, held, &ignored);
+	if (fd >= 0 && strcmp(held, path) != 0)
+		fd_close(&fd);
+	return fd < 0 ? -1 : fd;
+}
+
 void api_sandbox_snapshot(struct api *api, struct http_request *request)
 {
 	static const char *const fields[] = {"name", NULL};
@@ -73,7 +96,7 @@ void api_sandbox_snapshot(struct api *api, struct http_request *request)
 	if (body && !template_name_read(body, "name", &name, &error))
 		sandbox = api_find_sandbox(api, request, &error);
 	if (sandbox)
-		snapshot = sandbox_snapshot_begin(sandbox, name, done, request, &error);
+		snapshot = sandbox_snapshot_begin(sandbox, name, hold_image, done, request, &error);
 	json_decref(body);
 	if (!snapshot) {
 		http_reply_error(request, &error);

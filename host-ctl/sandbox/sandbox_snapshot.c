@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "host-ctl/sandbox/sandbox_snapshot.h"
 #include "common/io.h"
-#include "host-ctl/image/image_store.h"
 #include "host-ctl/sandbox/events.h"
 #include "host-ctl/sandbox/sandbox_private.h"
 #include "host-ctl/sandbox/sandbox_saved.h"
@@ -169,24 +168,6 @@ static void copied(struct sandbox_copy *copy, const struct error *error)
 
 /* --- the beginning --- */
 
-/* Of the store of images, by the file's name: -1, it is none of it. */
-static int hold_image(const char *state_directory, const json_t *image)
-{
-	const char *path = json_string_value(json_object_get(image, "path"));
-	const char *file = path ? strrchr(path, '/') : NULL;
-	char id[IMAGE_ID_SIZE], held[PATH_MAX];
-	struct error ignored;
-	int fd;
-
-	snprintf(id, sizeof id, "%s", file ? file + 1 : "");
-	if (!image_id_is_valid(id))
-		return -1;
-	fd = image_store_hold(state_directory, id, held, &ignored);
-	if (fd >= 0 && strcmp(held, path) != 0)
-		fd_close(&fd);
-	return fd < 0 ? -1 : fd;
-}
-
 static void take_shape(struct sandbox_snapshot *snapshot, const json_t *about)
 {
 	snapshot->shape = (struct vm_source){.memory_bytes = sandbox_saved_memory_bytes(about),
@@ -212,7 +193,8 @@ static int check_name(const struct sandbox_snapshot *snapshot, struct error *err
 	return templates_check_new(all->config.templates, snapshot->name, error);
 }
 
-static int begin(struct sandbox_snapshot *snapshot, struct sandbox *parent, struct error *error)
+static int begin(struct sandbox_snapshot *snapshot, struct sandbox *parent, sandbox_snapshot_hold_fn *hold,
+	struct error *error)
 {
 	const struct sandboxes_config *config = &snapshot->all->config;
 	enum sandbox_state next;
@@ -230,7 +212,8 @@ static int begin(struct sandbox_snapshot *snapshot, struct sandbox *parent, stru
 	if (!snapshot->image || sandbox_files_check_copy(config->state_directory, parent->id,
 					snapshot->shape.memory_bytes, config->disk_reserve_bytes, error))
 		return -1;
-	snapshot->image_held = hold_image(config->state_directory, snapshot->image);
+	snapshot->image_held =
+		hold(config->state_directory, json_string_value(json_object_get(snapshot->image, "path")));
 	snapshot->copy = (struct sandbox_copy){.folder = snapshot->folder, .flat = true, .copied = copied};
 	/* Before: copied() clears it. */
 	snapshot->parent = parent;
@@ -241,7 +224,7 @@ static int begin(struct sandbox_snapshot *snapshot, struct sandbox *parent, stru
 }
 
 struct sandbox_snapshot *sandbox_snapshot_begin(struct sandbox *parent, const char *name,
-	sandbox_snapshot_done_fn *done, void *context, struct error *error)
+	sandbox_snapshot_hold_fn *hold, sandbox_snapshot_done_fn *done, void *context, struct error *error)
 {
 	struct sandbox_snapshot *snapshot = calloc(1, sizeof *snapshot);
 
@@ -259,7 +242,7 @@ struct sandbox_snapshot *sandbox_snapshot_begin(struct sandbox *parent, const ch
 	memcpy(snapshot->template, parent->spec.template, sizeof snapshot->template);
 	snprintf(snapshot->name, sizeof snapshot->name, "%s", name);
 	list_add(&parent->all->snapshots, &snapshot->entry);
-	if (!begin(snapshot, parent, error))
+	if (!begin(snapshot, parent, hold, error))
 		return snapshot;
 	destroy(snapshot);
 	return NULL;

@@ -22,13 +22,17 @@ struct sandbox_snapshot;
  * answer: as the API tells it, the callee's, NULL without memory; or NULL, and error. */
 typedef void sandbox_snapshot_done_fn(void *context, json_t *answer, const struct error *error);
 
+/* Nobody removes the image of that path, absolute or NULL, while the fd, the caller's, is open; -1: it is of
+ * no store. */
+typedef int sandbox_snapshot_hold_fn(const char *state_directory, const char *path);
+
 /*
- * Begins. name: a valid one, copied. NULL with *error set: as of sandbox_check and templates_check_new;
- * conflict, a snapshot of that name is under way, or the sandbox's image is not there as it was; exhausted,
- * the disk or the host has no room.
+ * Begins. name: a valid one, copied. hold: called from within. NULL with *error set: as of sandbox_check and
+ * templates_check_new; conflict, a snapshot of that name is under way, or the sandbox's image is not there as
+ * it was; exhausted, the disk or the host has no room.
  */
 struct sandbox_snapshot *sandbox_snapshot_begin(struct sandbox *parent, const char *name,
-	sandbox_snapshot_done_fn *done, void *context, struct error *error);
+	sandbox_snapshot_hold_fn *hold, sandbox_snapshot_done_fn *done, void *context, struct error *error);
 /* Nobody learns of it any more: `done` is not called, and there is no template, unless it is being given its
  * name. */
 void sandbox_snapshot_leave(struct sandbox_snapshot *snapshot);

@@ -178,10 +178,11 @@ struct sandbox_fork *__wrap_sandbox_fork_begin(struct sandbox *parent, const str
 }
 
 struct sandbox_snapshot *__wrap_sandbox_snapshot_begin(struct sandbox *parent, const char *name,
-	sandbox_snapshot_done_fn *done, void *context, struct error *error);
+	sandbox_snapshot_hold_fn *hold, sandbox_snapshot_done_fn *done, void *context, struct error *error);
 struct sandbox_snapshot *__wrap_sandbox_snapshot_begin(struct sandbox *parent, const char *name,
-	sandbox_snapshot_done_fn *done, void *context, struct error *error)
+	sandbox_snapshot_hold_fn *hold, sandbox_snapshot_done_fn *done, void *context, struct error *error)
 {
+	(void)hold;
 	(void)done;
 	(void)context;
 	FUZZ_ASSERT(parent == &fuzz.sandbox && template_name_is_valid(name));
