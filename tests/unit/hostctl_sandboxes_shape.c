@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sandboxes of another shape than their template's: booted and counted, and from then on as any other. */
-#include "tests/unit/hostctl_fork_fixture.h"
+#include "tests/unit/hostctl_snapshot_fixture.h"
 
 static const char other_shape[] = "{\"mem\":\"64M\",\"cpus\":2}";
 static const char its_words[] = "--mem\0"
@@ -156,6 +156,30 @@ static void test_templates_that_cannot_be_booted(void **state)
 	finish(&daemon);
 }
 
+/* A snapshot of one is a template of its shape, whose memory has that alone. */
+static void test_a_snapshot_has_its_shape(void **state)
+{
+	struct daemon daemon;
+	char id[32], clone[32];
+
+	(void)state;
+	start_one(&daemon, "boot", other_shape, id);
+	snapshot(&daemon, id, "frozen");
+	expect_lives(&daemon, id, 1);
+	create_sandbox(&daemon, "{\"template\":\"frozen\",\"mem\":\"64M\",\"cpus\":2}", clone);
+	assert_string_equal(field(&daemon, clone, "cold"), "false");
+	expect_lives(&daemon, clone, 1);
+	expect_noted(&daemon, clone, true);
+	expect_refusal(&daemon, "{\"template\":\"frozen\",\"cpus\":1}", 409, "conflict",
+		"template frozen has what was prepared in its memory, which has one mem and one number of "
+		"cpus: build a template of those that are wanted, or one with a disk, which may have any");
+	assert_int_equal(cold_starts(&daemon), 1);
+	delete_sandbox(&daemon, clone);
+	delete_sandbox(&daemon, id);
+	remove_frozen(&daemon);
+	finish(&daemon);
+}
+
 static void test_boots_that_fail(void **state)
 {
 	struct daemon daemon;
@@ -218,6 +242,7 @@ int main(void)
 		cmocka_unit_test(test_it_is_booted),
 		cmocka_unit_test(test_its_life),
 		cmocka_unit_test(test_templates_that_cannot_be_booted),
+		cmocka_unit_test(test_a_snapshot_has_its_shape),
 		cmocka_unit_test(test_boots_that_fail),
 		cmocka_unit_test(test_no_place),
 		cmocka_unit_test(test_without_templates),
