@@ -190,7 +190,7 @@ static int fill(struct shaped *shaped, const struct templates *templates, const 
 int templates_shape_source(const struct templates *templates, const char *name,
 	const struct templates_shape *wanted, struct pool_source **source, struct error *error)
 {
-	struct templates_shape own, shape = *wanted;
+	struct templates_shape own = {0}, shape = *wanted;
 	struct shaped *shaped;
 
 	*source = NULL;

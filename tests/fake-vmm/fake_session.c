@@ -76,7 +76,7 @@ static void do_limits(struct fake *fake)
 static void do_lives(struct fake *fake)
 {
 	char line[32];
-	int length = snprintf(line, sizeof line, "%llu\n", (unsigned long long)fake->lives);
+	int length = snprintf(line, sizeof line, "%llu\n", (unsigned long long)fake_lives());
 
 	fake_put(fake, AGENT_STDOUT, line, (size_t)length);
 	put_exit(fake, AGENT_EXITED, 0, 0);

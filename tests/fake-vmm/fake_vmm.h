@@ -26,7 +26,7 @@ struct fake {
 	 */
 	int lower, upper;
 	bool is_flat;
-	uint64_t sum, lives; /* of the memory that it lies upon; how often it was saved */
+	uint64_t sum; /* of the memory that it lies upon */
 	char script[SCRIPT_MAX];
 	uint64_t offset[2]; /* what the session wrote */
 	/* Of the session, as NEW has it. */
@@ -73,6 +73,9 @@ void fake_take_disk(struct fake *fake, int argc, char **argv);
 void fake_flatten(const struct fake *fake, int disk);
 
 /* --- what is saved, and restored --- */
+
+/* How often its guest was saved, that of its template among it. */
+uint64_t fake_lives(void);
 
 /* To the files of a SAVE, two or with VMM_SAVE_DISK three; the reply is filled in. */
 void fake_save(

@@ -152,7 +152,7 @@ static void constructors_bear_any_allocation_that_fails(void **state)
 	(void)state;
 	assert_int_equal(fail_each(make_rng, NULL), 1);
 	assert_int_equal(fail_each(make_blk, NULL), 2);
-	assert_int_equal(fail_each(make_cow, NULL), 4);
+	assert_int_equal(fail_each(make_cow, NULL), 5);
 	assert_int_equal(fail_each(make_balloon, NULL), 1);
 	assert_int_equal(fail_each(make_vsock, loop), 1);
 	assert_true(fail_each(make_mmio, loop) >= 3);	    /* its own, the device's, the loop's */
