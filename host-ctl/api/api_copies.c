@@ -70,11 +70,14 @@ static void snapshot_left(void *context)
 /* Of the store of images, by the file's name. */
 static int hold_image(const char *state_directory, const char *path)
 {
-	const char *file = path ? strrchr(path, '/') : NULL;
+	const char *file;
 	char id[IMAGE_ID_SIZE], held[PATH_MAX];
 	struct error ignored;
 	int fd;
 
+	if (!path)
+		return -1;
+	file = strrchr(path, '/');
 	snprintf(id, sizeof id, "%s", file ? file + 1 : "");
 	if (!image_id_is_valid(id))
 		return -1;

@@ -53,8 +53,10 @@ static void destroy(struct sandbox_snapshot *snapshot)
 
 void sandbox_snapshots_finish(struct sandboxes *all)
 {
-	while (all->snapshots.first)
-		destroy((struct sandbox_snapshot *)all->snapshots.first);
+	for (struct list_entry *entry = all->snapshots.first, *next; entry; entry = next) {
+		next = entry->next;
+		destroy((struct sandbox_snapshot *)entry);
+	}
 }
 
 static json_t *describe(const struct sandbox_snapshot *snapshot)

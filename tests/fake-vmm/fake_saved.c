@@ -52,11 +52,12 @@ static uint64_t new_sum(void)
 
 static void write_state(struct fake *fake, int fd, uint64_t sum, bool is_flat)
 {
+	const uint64_t saved = ++lives;
 	struct state state = {.version = 1,
 		.header = 40,
 		.memory_bytes = fake->memory,
 		.sum = sum,
-		.lives = ++lives,
+		.lives = saved,
 		.is_flat = is_flat};
 
 	memcpy(state.magic, state_magic, sizeof state.magic);

@@ -238,7 +238,8 @@ class Described(unittest.TestCase):
         self.assertIsNone(self.ask(operation, {"name": "x", "image": f"{self.daemon.folder}/image"})[0])
 
     def test_sizes_of_memory(self) -> None:
-        for path, others in (("/v1/templates", {"name": "x"}), ("/v1/sandboxes", {})):
+        bodies: tuple[tuple[str, dict[str, object]], ...] = (("/v1/templates", {"name": "x"}), ("/v1/sandboxes", {}))
+        for path, others in bodies:
             operation = openapi.find("POST", path)
             assert operation
             for size in ("31M", "33554433", "512G", "511G", "x", "-1"):
