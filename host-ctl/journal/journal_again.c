@@ -67,6 +67,19 @@ void journal_again_keep(struct journal_again *again, struct journal_lasting *las
 	again->count++;
 }
 
+void journal_again_settle(struct journal_again *again, struct journal_lasting *lasting, bool must)
+{
+	const bool failed = lasting->job.error.kind;
+
+	if (failed && must) {
+		journal_again_keep(again, lasting);
+		return;
+	}
+	lasting->drop(lasting);
+	if (!failed)
+		journal_again_taken(again);
+}
+
 bool journal_again_forget(struct journal_again *again, struct journal_lasting *lasting)
 {
 	if (!lasting->entry.link)

@@ -50,5 +50,7 @@ void journal_again_keep(struct journal_again *again, struct journal_lasting *las
 bool journal_again_forget(struct journal_again *again, struct journal_lasting *lasting);
 /* A job of the owner's was done: so others may be. */
 void journal_again_taken(struct journal_again *again);
+/* What is to become of one whose job is over: kept, if it failed and must be done, else dropped. */
+void journal_again_settle(struct journal_again *again, struct journal_lasting *lasting, bool must);
 
 #endif

@@ -72,13 +72,7 @@ static void written(struct journal_job *job)
 		if (error.kind && writing->is_first)
 			command->has_row = false;
 	}
-	if (error.kind && must_be_written(writing)) {
-		journal_again_keep(&all->again, &writing->lasting);
-	} else {
-		drop(writing);
-		if (!error.kind)
-			journal_again_taken(&all->again);
-	}
+	journal_again_settle(&all->again, &writing->lasting, must_be_written(writing));
 	if (command)
 		command_recorded(command, error.kind ? &error : NULL);
 }

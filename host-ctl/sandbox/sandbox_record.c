@@ -71,13 +71,7 @@ static void written(struct journal_job *job)
 	struct sandbox *sandbox = writing->waits;
 	struct error error = job->error;
 
-	if (error.kind && must_be_written(writing)) {
-		journal_again_keep(&all->again, &writing->lasting);
-	} else {
-		drop(writing);
-		if (!error.kind)
-			journal_again_taken(&all->again);
-	}
+	journal_again_settle(&all->again, &writing->lasting, must_be_written(writing));
 	if (sandbox)
 		sandbox_recorded(sandbox, error.kind ? &error : NULL);
 }

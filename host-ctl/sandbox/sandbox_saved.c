@@ -209,15 +209,16 @@ static const char *take_about(struct restored *restored, const json_t *about)
 {
 	struct vm_source *source = &restored->made.source;
 	const char *sum = json_string_value(json_object_get(about, "memory_sum"));
+	const uint64_t cpus = number_of(about, "cpus"), cid = number_of(about, "cid");
 
 	source->memory_bytes = number_of(about, "memory_bytes");
 	source->disk_bytes = number_of(about, "disk_bytes");
-	source->cpus = (unsigned int)number_of(about, "cpus");
-	source->cid = (uint32_t)number_of(about, "cid");
+	source->cpus = (unsigned int)cpus;
+	source->cid = (uint32_t)cid;
 	if (number_of(about, "format") != SANDBOX_SAVED_FORMAT)
 		return "it is of another version";
-	if (!source->memory_bytes || source->memory_bytes > TEMPLATE_MEMORY_MAX || !source->cpus ||
-		source->cpus > TEMPLATE_CPUS_MAX || source->cid < TEMPLATE_CID || !sum ||
+	if (!source->memory_bytes || source->memory_bytes > TEMPLATE_MEMORY_MAX || !cpus ||
+		cpus > TEMPLATE_CPUS_MAX || cid < TEMPLATE_CID || cid > UINT32_MAX || !sum ||
 		strlen(sum) != SUM_DIGITS)
 		return "it is damaged";
 	memcpy(restored->memory_sum, sum, sizeof restored->memory_sum);

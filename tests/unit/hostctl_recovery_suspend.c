@@ -297,6 +297,44 @@ static void test_with_a_disk_it_may_be_stopped(void **state)
 	finish(&daemon);
 }
 
+/* No number is taken for another one that it looks like where fewer bits are kept of it. */
+static void test_what_is_told_of_it_is_damaged(void **state)
+{
+	static const struct {
+		const char *field;
+		json_int_t value;
+	} wrong[] = {{"cpus", 0}, {"cpus", ((json_int_t)1 << 32) + 1}, {"cid", ((json_int_t)1 << 32) + 3},
+		{"cid", 2}, {"memory_bytes", -1}, {"format", 99}};
+	struct daemon daemon;
+	struct answer answer;
+	char id[32], path[192];
+
+	(void)state;
+	start_with_templates_and(&daemon, "boot", pool_of_one);
+	create_sandbox(&daemon, "{}", id);
+	suspend(&daemon, id);
+	sandbox_file(&daemon, id, "saved.json", path);
+	for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+		json_t *about = json_load_file(path, 0, NULL), *changed = json_copy(about);
+
+		assert_non_null(json_object_get(about, wrong[i].field));
+		json_object_set_new(changed, wrong[i].field, json_integer(wrong[i].value));
+		assert_int_equal(json_dump_file(changed, path, 0), 0);
+		call_sandbox(&daemon, "POST", id, "/wake", NULL, &answer);
+		assert_int_equal(answer.status, 500);
+		assert_non_null(strstr(error_member(&answer, "message"),
+			strcmp(wrong[i].field, "format") ? "damaged" : "another version"));
+		answer_finish(&answer);
+		await_state(&daemon, id, "suspended");
+		assert_int_equal(json_dump_file(about, path, 0), 0);
+		json_decref(changed);
+		json_decref(about);
+	}
+	wake(&daemon, id);
+	delete_sandbox(&daemon, id);
+	finish(&daemon);
+}
+
 /* A guest that dies as soon as it runs again has its disk, and no more what was saved. */
 static void test_with_a_disk_that_went_on(void **state)
 {
@@ -333,6 +371,7 @@ int main(void)
 		cmocka_unit_test(test_templates_that_are_others),
 		cmocka_unit_test(test_a_folder_that_is_moved),
 		cmocka_unit_test(test_with_a_disk),
+		cmocka_unit_test(test_what_is_told_of_it_is_damaged),
 		cmocka_unit_test(test_with_a_disk_it_may_be_stopped),
 		cmocka_unit_test(test_with_a_disk_that_went_on),
 	};
