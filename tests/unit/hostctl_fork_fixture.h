@@ -84,14 +84,21 @@ static inline void start_one(struct daemon *daemon, const char *script, const ch
 	create_sandbox(daemon, body, id);
 }
 
-static inline int begin_fork(const struct daemon *daemon, const char *id, const char *body)
+/* What is to be done with it is asked for: who asked gets its answer from the fd. */
+static inline int begin_with(
+	const struct daemon *daemon, const char *id, const char *what, const char *body)
 {
 	char path[SANDBOX_PATH_MAX];
 	int fd = client_open(daemon);
 
-	snprintf(path, sizeof path, "/v1/sandboxes/%s/fork", id);
+	snprintf(path, sizeof path, "/v1/sandboxes/%s/%s", id, what);
 	client_request(fd, "POST", path, "", body);
 	return fd;
+}
+
+static inline int begin_fork(const struct daemon *daemon, const char *id, const char *body)
+{
+	return begin_with(daemon, id, "fork", body);
 }
 
 #endif

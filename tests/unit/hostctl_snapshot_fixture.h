@@ -34,12 +34,7 @@ static inline void snapshot(const struct daemon *daemon, const char *id, const c
 
 static inline int begin_snapshot(const struct daemon *daemon, const char *id, const char *body)
 {
-	char path[SANDBOX_PATH_MAX];
-	int fd = client_open(daemon);
-
-	snprintf(path, sizeof path, "/v1/sandboxes/%s/snapshot", id);
-	client_request(fd, "POST", path, "", body);
-	return fd;
+	return begin_with(daemon, id, "snapshot", body);
 }
 
 /* Nothing of one is there, nor half of it. */
