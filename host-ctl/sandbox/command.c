@@ -372,8 +372,10 @@ void command_hold(struct command *command)
 void command_drop(struct command *command)
 {
 	/* Whoever read it may not have had all until now. */
-	if (--command->holders == 0 && command->state == COMMAND_ENDED)
+	if (--command->holders == 0 && command->state == COMMAND_ENDED) {
 		commands_trim(command);
+		commands_set_clock(command->sandbox);
+	}
 	sandbox_release(command->sandbox);
 }
 

@@ -174,12 +174,11 @@ void commands_set_clock(struct sandbox *sandbox)
 	uint64_t least_ms = UINT64_MAX;
 
 	for (struct command *command = sandbox->commands; command && keep_ms; command = command->next) {
-		uint64_t left = command->state == COMMAND_ENDED ? left_ms(command) : UINT64_MAX;
+		const uint64_t left = left_ms(command);
 
-		/* Somebody reads it: it is looked at again. */
-		if (!left && command->holders)
-			left = keep_ms;
-		least_ms = left < least_ms ? left : least_ms;
+		/* One that somebody reads is looked at again when nobody does. */
+		if (command->state == COMMAND_ENDED && (left || !command->holders) && left < least_ms)
+			least_ms = left;
 	}
 	if (least_ms == UINT64_MAX)
 		least_ms = 0;

@@ -104,6 +104,7 @@ struct sandbox {
 	bool ttl_due;		/* its ttl is over, and it is still to pause or be suspended for that */
 	bool ttl_over;		/* it has: it begins anew when it is ready again */
 	unsigned int ttl_tries; /* of one that is due */
+	uint64_t ttl_again_ns;	/* it is not tried again before */
 	bool failed_by_host;	/* FAILED, or lost, by sandbox_fail */
 	struct command *commands, *last_command; /* the oldest first (commands.h) */
 	unsigned int command_count, running;

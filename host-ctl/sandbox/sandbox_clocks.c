@@ -159,6 +159,10 @@ void sandbox_restore_ttl(struct sandbox *sandbox, bool this_boot)
 		sandbox->ttl_from_ns =
 			clock_now() - (wall_ms > from_ms ? wall_ms - from_ms : 0) * CLOCK_NS_PER_MS;
 	passed_ms = (clock_now() - sandbox->ttl_from_ns) / CLOCK_NS_PER_MS;
+	/* Where it is at rest it is over before anybody can ask for it; elsewhere it is asked when it is there. */
+	sandbox->ttl_due = ttl_ms && passed_ms >= ttl_ms && sandbox->spec.ttl_action != SANDBOX_IDLE_KILL;
+	if (sandbox->ttl_due)
+		return;
 	/* At least a moment. */
 	left_ms = passed_ms < ttl_ms ? ttl_ms - passed_ms : 1;
 	sandbox_set_clock(sandbox, SANDBOX_CLOCK_TTL, ttl_ms ? left_ms : 0);
@@ -185,18 +189,24 @@ static void renew_ttl(struct sandbox *sandbox)
 	sandbox_record_renewed(sandbox);
 }
 
+/* At least a moment, so that it is from the loop: who moves it is in the midst of something. */
+static uint64_t wait_ms(const struct sandbox *sandbox)
+{
+	const uint64_t now = clock_now(), again = sandbox->ttl_again_ns;
+
+	return again > now ? (again - now) / CLOCK_NS_PER_MS + 1 : 1;
+}
+
 void sandbox_look_ttl(struct sandbox *sandbox)
 {
-	/* From the loop: who moves it is in the midst of something. */
-	const uint64_t wait_ms = sandbox->ttl_tries ? again_ms(sandbox->ttl_tries) : 1;
-
 	if (sandbox->ttl_due && is_at_rest(sandbox)) {
 		sandbox->ttl_due = false;
 		sandbox->ttl_over = true;
 		sandbox->ttl_tries = 0;
+		sandbox->ttl_again_ns = 0;
 		sandbox_set_clock(sandbox, SANDBOX_CLOCK_TTL, 0);
 	} else if (sandbox->ttl_due) {
-		sandbox_set_clock(sandbox, SANDBOX_CLOCK_TTL, may_be_asked(sandbox) ? wait_ms : 0);
+		sandbox_set_clock(sandbox, SANDBOX_CLOCK_TTL, may_be_asked(sandbox) ? wait_ms(sandbox) : 0);
 	} else if (sandbox->ttl_over && sandbox->state == SANDBOX_READY) {
 		renew_ttl(sandbox);
 	}
@@ -216,7 +226,7 @@ static void end_ttl(struct sandbox *sandbox)
 		sandbox_look_ttl(sandbox);
 		return;
 	}
-	sandbox->ttl_tries++;
+	sandbox->ttl_again_ns = clock_now() + again_ms(++sandbox->ttl_tries) * CLOCK_NS_PER_MS;
 	if (sandbox_ask(sandbox, verbs[sandbox->spec.ttl_action], over, &error) == 0)
 		return;
 	log_warn("sandbox %s: %s: %s", sandbox->id, over, error.message);

@@ -2,7 +2,7 @@
 /* A ttl that does not remove its sandbox: when it comes, what begins anew, and daemons meanwhile. */
 #include "tests/unit/hostctl_fork_fixture.h"
 
-enum { BRIEF_MS = 1500, LONG_MS = 6000 };
+enum { BRIEF_MS = 1500, LONG_MS = 6000, MANY = 40 };
 
 static long long number(const struct daemon *daemon, const char *id, const char *name)
 {
@@ -159,6 +159,7 @@ static void test_across_boots(void **state)
 static void test_a_suspension_that_fails(void **state)
 {
 	struct daemon daemon;
+	struct answer answer;
 	char id[32];
 	long long expires;
 
@@ -173,7 +174,62 @@ static void test_a_suspension_that_fails(void **state)
 		sleep_ms(50);
 	}
 	assert_true(number(&daemon, id, "expires_ms") == expires);
+	/* Who moves it meanwhile does not put it off. */
+	for (int waited = 0; strcmp(field(&daemon, id, "state"), "\"suspending\"") != 0; waited += 200) {
+		assert_true(waited < WAIT_MS);
+		for (size_t i = 0; i < 2; i++) {
+			call_sandbox(&daemon, "POST", id, i ? "/resume" : "/pause", NULL, &answer);
+			answer_finish(&answer);
+		}
+		sleep_ms(200);
+	}
+	await_state(&daemon, id, "ready");
 	delete_sandbox(&daemon, id);
+	finish(&daemon);
+}
+
+/* The next daemon, until it listens. */
+static void launch_another(struct daemon *daemon)
+{
+	int ready[2], fd;
+
+	kill_daemon(daemon);
+	assert_int_equal(pipe2(ready, O_CLOEXEC), 0);
+	fflush(NULL);
+	daemon->pid = fork();
+	assert_true(daemon->pid >= 0);
+	if (!daemon->pid) {
+		close(ready[0]);
+		daemon_child(daemon, ready[1], pool_of_one);
+	}
+	close(ready[0]);
+	close(ready[1]);
+	for (int waited = 0; (fd = unix_connect(daemon->socket, SOCK_STREAM)) < 0; waited++) {
+		assert_true(waited < WAIT_MS);
+		sleep_ms(1);
+	}
+	close(fd);
+}
+
+/* One that is at rest when its ttl is over is not put there again by a daemon that has just begun. */
+static void test_woken_at_once(void **state)
+{
+	static char ids[MANY][32];
+	struct daemon daemon;
+
+	(void)state;
+	start_with_templates_and(&daemon, "boot", pool_of_one);
+	for (int i = 0; i < MANY; i++) {
+		create_sandbox(&daemon, "{\"ttl_ms\":6000,\"ttl_action\":\"suspend\"}", ids[i]);
+		suspend(&daemon, ids[i]);
+	}
+	sleep_ms(LONG_MS);
+	launch_another(&daemon);
+	wake(&daemon, ids[MANY - 1]);
+	expect_stays(&daemon, ids[MANY - 1], "\"ready\"", 1000);
+	assert_true(number(&daemon, ids[MANY - 1], "expires_ms") >= (long long)time(NULL) * 1000);
+	for (int i = 0; i < MANY; i++)
+		delete_sandbox(&daemon, ids[i]);
 	finish(&daemon);
 }
 
@@ -207,6 +263,7 @@ int main(void)
 		cmocka_unit_test(test_across_daemons),
 		cmocka_unit_test(test_across_boots),
 		cmocka_unit_test(test_a_suspension_that_fails),
+		cmocka_unit_test(test_woken_at_once),
 		cmocka_unit_test(test_forks),
 	};
 
