@@ -124,8 +124,10 @@ int templates_build(
  */
 int templates_make(struct templates *templates, const struct templates_request *request, struct error *error);
 /* Whether one of that name may be made now: 0, or -1 with *error set: conflict, it is there, or is about to
- * be, or this daemon has none; exhausted, TEMPLATES_BUILDS_MAX wait; not_ready, the daemon is stopping. */
-int templates_check_new(const struct templates *templates, const char *name, struct error *error);
+ * be, or this daemon has none; exhausted, TEMPLATES_BUILDS_MAX wait, or TEMPLATES_MAX are there, `ahead`
+ * others counted that are on their way here; not_ready, the daemon is stopping. */
+int templates_check_new(
+	const struct templates *templates, const char *name, unsigned int ahead, struct error *error);
 /* What all VMs are started with, for template_inputs_of_saved. */
 const struct vm_config *templates_vm_config(const struct templates *templates);
 /* The name of what builds wait for; NULL: nothing. */

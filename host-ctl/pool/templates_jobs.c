@@ -338,7 +338,8 @@ static bool add_name(json_t *names, const char *name)
 }
 
 /* One that takes no other's name wants a place of its own; builds that are not done have theirs. */
-static int check_place(const struct templates *templates, const char *name, struct error *error)
+static int check_place(
+	const struct templates *templates, const char *name, unsigned int ahead, struct error *error)
 {
 	json_t *names = template_store_names(&templates->store, error);
 	bool fits;
@@ -350,7 +351,7 @@ static int check_place(const struct templates *templates, const char *name, stru
 		add_name(names, templates->builds.name);
 	for (unsigned int i = 0; i < templates->waiting_count; i++)
 		add_name(names, templates->waiting[i].name);
-	fits = !add_name(names, name) || json_array_size(names) <= TEMPLATES_MAX;
+	fits = !add_name(names, name) || json_array_size(names) + ahead <= TEMPLATES_MAX;
 	json_decref(names);
 	if (fits)
 		return 0;
@@ -376,9 +377,10 @@ static int check_name(const struct templates *templates, const char *name, struc
 	return 0;
 }
 
-static int check_queue(const struct templates *templates, const char *name, struct error *error)
+static int check_queue(
+	const struct templates *templates, const char *name, unsigned int ahead, struct error *error)
 {
-	if (templates->waiting_count < TEMPLATES_BUILDS_MAX)
+	if (templates->waiting_count + ahead < TEMPLATES_BUILDS_MAX)
 		return 0;
 	return error_set(error, ERROR_EXHAUSTED,
 		"template %s is being built, and %d builds wait already: try again when some are done",
@@ -394,7 +396,8 @@ static void enqueue(struct templates *templates, const struct templates_request 
 int templates_build(struct templates *templates, const struct templates_request *request, struct error *error)
 {
 	if (check_name(templates, request->name, error) || check_request(templates, request, error) ||
-		check_place(templates, request->name, error) || check_queue(templates, request->name, error))
+		check_place(templates, request->name, 0, error) ||
+		check_queue(templates, request->name, 0, error))
 		return -1;
 	enqueue(templates, request);
 	return 0;
@@ -410,7 +413,8 @@ static bool is_coming(const struct templates *templates, const char *name)
 	return comes;
 }
 
-int templates_check_new(const struct templates *templates, const char *name, struct error *error)
+int templates_check_new(
+	const struct templates *templates, const char *name, unsigned int ahead, struct error *error)
 {
 	if (check_name(templates, name, error))
 		return -1;
@@ -420,7 +424,8 @@ int templates_check_new(const struct templates *templates, const char *name, str
 	if (template_store_has(&templates->store, name))
 		return error_set(error, ERROR_CONFLICT,
 			"there is a template %s already: give another name, or remove that one", name);
-	return check_place(templates, name, error) || check_queue(templates, name, error) ? -1 : 0;
+	return check_place(templates, name, ahead, error) || check_queue(templates, name, ahead, error) ? -1
+													: 0;
 }
 
 int templates_make(struct templates *templates, const struct templates_request *request, struct error *error)
@@ -428,7 +433,7 @@ int templates_make(struct templates *templates, const struct templates_request *
 	struct templates_lane trial = {.templates = templates, .request = *request};
 
 	set_source(&trial);
-	if (templates_check_new(templates, request->name, error) ||
+	if (templates_check_new(templates, request->name, 0, error) ||
 		room_check(&templates->room, &trial.source, true, error))
 		return -1;
 	enqueue(templates, request);

@@ -159,7 +159,8 @@ void sandbox_restore_ttl(struct sandbox *sandbox, bool this_boot)
 		sandbox->ttl_from_ns =
 			clock_now() - (wall_ms > from_ms ? wall_ms - from_ms : 0) * CLOCK_NS_PER_MS;
 	passed_ms = (clock_now() - sandbox->ttl_from_ns) / CLOCK_NS_PER_MS;
-	/* Where it is at rest it is over before anybody can ask for it; elsewhere it is asked when it is there. */
+	/* Where it is at rest it is over before anybody can ask for it; elsewhere it is asked when it is
+	 * there. */
 	sandbox->ttl_due = ttl_ms && passed_ms >= ttl_ms && sandbox->spec.ttl_action != SANDBOX_IDLE_KILL;
 	if (sandbox->ttl_due)
 		return;

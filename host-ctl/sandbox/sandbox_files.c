@@ -20,7 +20,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-enum { MIB_SHIFT = 20 };
+enum { MIB_SHIFT = 20, SHARED_TRIAL_BYTES = 1 << 20 };
 
 void sandbox_files_path(
 	const char *state_directory, const char *id, const char *name, char *path, size_t size)
@@ -110,25 +110,48 @@ static uint64_t bytes_of(const char *state_directory, const char *id, const char
 	return lstat(path, &status) < 0 ? 0 : (uint64_t)status.st_blocks * SANDBOX_FILES_BLOCK;
 }
 
-int sandbox_files_check_copy(const char *state_directory, const char *id, uint64_t memory_bytes,
-	uint64_t reserve, struct error *error)
+/* Copies of files in there take no room. */
+static bool shares_blocks(const char *state_directory)
 {
-	const uint64_t most = memory_bytes + bytes_of(state_directory, id, SANDBOX_FILES_UPPER) +
-			      bytes_of(state_directory, id, SANDBOX_FILES_LOWER);
+	int file = open(state_directory, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+	bool shares = file >= 0 && ftruncate(file, SHARED_TRIAL_BYTES) == 0 &&
+		      file_copy_shares(file, state_directory);
+
+	fd_close(&file);
+	return shares;
+}
+
+void sandbox_files_copy_need(
+	const char *state_directory, const char *id, uint64_t memory_bytes, struct sandbox_files_need *need)
+{
+	const uint64_t disk_bytes = bytes_of(state_directory, id, SANDBOX_FILES_UPPER) +
+				    bytes_of(state_directory, id, SANDBOX_FILES_LOWER);
+
+	need->written = memory_bytes + disk_bytes;
+	need->twice = memory_bytes > disk_bytes ? memory_bytes : disk_bytes;
+	if (shares_blocks(state_directory))
+		need->twice = 0;
+}
+
+int sandbox_files_check_copy(const char *state_directory, const char *id,
+	const struct sandbox_files_need *need, uint64_t reserve, uint64_t promised, struct error *error)
+{
+	const uint64_t most = need->written + need->twice;
 	struct statvfs disk;
 	uint64_t left;
 
 	if (!reserve || statvfs(state_directory, &disk) < 0)
 		return 0;
 	left = (uint64_t)disk.f_bavail * disk.f_frsize;
-	if (left > reserve + most)
+	if (left > reserve + promised + most)
 		return 0;
 	return error_set(error, ERROR_EXHAUSTED,
 		"no room for a copy of sandbox %s, which may take %llu MiB: %llu MiB are left where the "
-		"state folder %.200s is, and %llu MiB are kept free (--disk-reserve): delete sandboxes or "
-		"templates, or free some of that disk",
+		"state folder %.200s is, other copies may take %llu MiB of these, and %llu MiB are kept free "
+		"(--disk-reserve): delete sandboxes or templates, or free some of that disk",
 		id, (unsigned long long)(most >> MIB_SHIFT), (unsigned long long)(left >> MIB_SHIFT),
-		state_directory, (unsigned long long)(reserve >> MIB_SHIFT));
+		state_directory, (unsigned long long)(promised >> MIB_SHIFT),
+		(unsigned long long)(reserve >> MIB_SHIFT));
 }
 
 /* --- keeping --- */

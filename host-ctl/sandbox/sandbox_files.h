@@ -40,9 +40,16 @@ void sandbox_files_path(
 /* The host's disk has more than `reserve` bytes left: 0; or -1 with *error exhausted, which names the folder
  * and the mend. What cannot be asked is no limit. */
 int sandbox_files_check_room(const char *state_directory, uint64_t reserve, struct error *error);
-/* The same for a copy of all that a sandbox has: its memory, and its disk, if it has one. */
-int sandbox_files_check_copy(const char *state_directory, const char *id, uint64_t memory_bytes,
-	uint64_t reserve, struct error *error);
+/* What a copy of all that a sandbox has, its memory, and its disk, if it has one, takes at most, in bytes. */
+struct sandbox_files_need {
+	uint64_t written; /* by its vmm */
+	uint64_t twice;	  /* what of it is there twice while a template takes it (template_files_take) */
+};
+void sandbox_files_copy_need(
+	const char *state_directory, const char *id, uint64_t memory_bytes, struct sandbox_files_need *need);
+/* There is room for it, beside `promised` bytes that other copies may still take: as of check_room. */
+int sandbox_files_check_copy(const char *state_directory, const char *id,
+	const struct sandbox_files_need *need, uint64_t reserve, uint64_t promised, struct error *error);
 /* Gives the disk of its VM its names, in the page cache. 0, or -1 with *error set, and no folder is left:
  * not_ready, its template was just replaced. */
 int sandbox_files_keep(const char *state_directory, const char *id, const struct vm *vm, struct error *error);

@@ -76,19 +76,9 @@ static int check_room(const struct sandbox_fork *fork, unsigned int copies, stru
 		fork->all->disk_promised + copies * fork->copy_bytes, error);
 }
 
-static void promise(struct sandbox_fork *fork, unsigned int copies)
-{
-	fork->promised_bytes = copies * fork->copy_bytes;
-	fork->all->disk_promised += fork->promised_bytes;
-}
-
-/* So much of it is there, and counts as what the disk has not left; or will not be. */
 static void settle(struct sandbox_fork *fork, uint64_t bytes)
 {
-	if (bytes > fork->promised_bytes)
-		bytes = fork->promised_bytes;
-	fork->promised_bytes -= bytes;
-	fork->all->disk_promised -= bytes;
+	sandboxes_settle_disk(fork->all, &fork->promised_bytes, bytes);
 }
 
 /* --- its end --- */
@@ -413,7 +403,7 @@ static int plan(struct sandbox_fork *fork, struct sandbox *parent, const struct 
 			planned++;
 	}
 	if (planned) {
-		promise(fork, planned + 1);
+		sandboxes_promise_disk(fork->all, &fork->promised_bytes, (planned + 1) * fork->copy_bytes);
 		return 0;
 	}
 	*error = fork->children[0].error;

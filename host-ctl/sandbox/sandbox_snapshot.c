@@ -26,6 +26,8 @@ struct sandbox_snapshot {
 	int image_held;		     /* nobody removes it from the store of images; -1: it is in none */
 	struct template_saved saved; /* of the templates, from `makes` on */
 	bool makes;
+	struct sandbox_files_need need;
+	uint64_t promised_bytes; /* of the host's disk */
 	uint64_t began_ns, began_ms;
 	struct error error;		/* why it was not copied; kind ERROR_NONE: it was */
 	struct loop_source *timer;	/* the next step */
@@ -44,6 +46,7 @@ static void destroy(struct sandbox_snapshot *snapshot)
 	fd_close(&snapshot->saved.folder);
 	fd_close(&snapshot->image_held);
 	sandbox_files_remove(snapshot->all->config.state_directory, snapshot->folder, &ignored);
+	sandboxes_settle_disk(snapshot->all, &snapshot->promised_bytes, snapshot->promised_bytes);
 	list_remove(&snapshot->entry);
 	loop_remove(snapshot->timer);
 	json_decref(snapshot->saved.about);
@@ -164,6 +167,7 @@ static void copied(struct sandbox_copy *copy, const struct error *error)
 
 	if (error)
 		snapshot->error = *error;
+	sandboxes_settle_disk(snapshot->all, &snapshot->promised_bytes, snapshot->need.written);
 	snapshot->parent = NULL;
 	loop_set_timer(snapshot->timer, 1);
 }
@@ -180,9 +184,11 @@ static void take_shape(struct sandbox_snapshot *snapshot, const json_t *about)
 	snapshot->saved.disk_bytes = snapshot->shape.disk_bytes;
 }
 
-static int check_name(const struct sandbox_snapshot *snapshot, struct error *error)
+/* That it may be made, by those that are on their way to the templates as well. */
+static int check_new(const struct sandbox_snapshot *snapshot, struct error *error)
 {
 	const struct sandboxes *all = snapshot->all;
+	unsigned int ahead = 0;
 
 	for (const struct list_entry *entry = all->snapshots.first; entry; entry = entry->next) {
 		const struct sandbox_snapshot *other = (const struct sandbox_snapshot *)entry;
@@ -191,8 +197,19 @@ static int check_name(const struct sandbox_snapshot *snapshot, struct error *err
 			return error_set(error, ERROR_CONFLICT,
 				"a template %s is being made of sandbox %s already: give another name",
 				snapshot->name, other->id);
+		ahead += other != snapshot && !other->makes;
 	}
-	return templates_check_new(all->config.templates, snapshot->name, error);
+	return templates_check_new(all->config.templates, snapshot->name, ahead, error);
+}
+
+static int check_room(struct sandbox_snapshot *snapshot, struct error *error)
+{
+	const struct sandboxes_config *config = &snapshot->all->config;
+
+	sandbox_files_copy_need(
+		config->state_directory, snapshot->id, snapshot->shape.memory_bytes, &snapshot->need);
+	return sandbox_files_check_copy(config->state_directory, snapshot->id, &snapshot->need,
+		config->disk_reserve_bytes, snapshot->all->disk_promised, error);
 }
 
 static int begin(struct sandbox_snapshot *snapshot, struct sandbox *parent, sandbox_snapshot_hold_fn *hold,
@@ -204,16 +221,17 @@ static int begin(struct sandbox_snapshot *snapshot, struct sandbox *parent, sand
 	snapshot->timer = loop_add_timer(config->loop, go_on, snapshot);
 	if (!snapshot->timer || sandbox_copy_name(snapshot->folder))
 		return error_set(error, ERROR_INTERNAL, "out of memory for the template");
-	if (sandbox_check(parent, SANDBOX_COPY, &next, error) || check_name(snapshot, error))
+	if (sandbox_check(parent, SANDBOX_COPY, &next, error) || check_new(snapshot, error))
 		return -1;
 	if (!parent->made)
 		return error_set(error, ERROR_CONFLICT,
 			"sandbox %s was made by an older daemon, and cannot be saved", parent->id);
 	take_shape(snapshot, parent->made);
 	snapshot->image = sandbox_saved_find_image(config->state_directory, parent->id, parent->made, error);
-	if (!snapshot->image || sandbox_files_check_copy(config->state_directory, parent->id,
-					snapshot->shape.memory_bytes, config->disk_reserve_bytes, error))
+	if (!snapshot->image || check_room(snapshot, error))
 		return -1;
+	sandboxes_promise_disk(
+		snapshot->all, &snapshot->promised_bytes, snapshot->need.written + snapshot->need.twice);
 	snapshot->image_held =
 		hold(config->state_directory, json_string_value(json_object_get(snapshot->image, "path")));
 	snapshot->copy = (struct sandbox_copy){.folder = snapshot->folder, .flat = true, .copied = copied};

@@ -52,6 +52,20 @@ int sandboxes_begin_work(
 	return status;
 }
 
+void sandboxes_promise_disk(struct sandboxes *all, uint64_t *promised, uint64_t bytes)
+{
+	*promised += bytes;
+	all->disk_promised += bytes;
+}
+
+void sandboxes_settle_disk(struct sandboxes *all, uint64_t *promised, uint64_t bytes)
+{
+	if (bytes > *promised)
+		bytes = *promised;
+	*promised -= bytes;
+	all->disk_promised -= bytes;
+}
+
 void sandboxes_end_work(struct sandboxes *all)
 {
 	if (--all->workers == 0)

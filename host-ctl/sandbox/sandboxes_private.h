@@ -17,7 +17,7 @@ struct sandboxes {
 	struct list forks;	    /* under way (sandbox_fork.c) */
 	struct list snapshots;	    /* the same (sandbox_snapshot.c) */
 	unsigned int workers;	    /* that have files of sandboxes */
-	uint64_t disk_promised;	    /* bytes of the host's, to copies that forks have still to make */
+	uint64_t disk_promised;	    /* bytes of the host's, to copies that are still to be made */
 	struct loop_source *timer;  /* of the clocks of all (sandbox_clocks.c)... */
 	uint64_t due_ns;	    /* ...and for when it is armed, CLOCK_MONOTONIC; 0: it is not */
 	struct journal_again again; /* rows of sandboxes and commands that the journal did not take */
@@ -32,6 +32,10 @@ void sandboxes_forget(struct sandbox *sandbox);
 int sandboxes_begin_work(
 	struct sandboxes *all, void (*work)(void *context), void (*done)(void *context), void *context);
 void sandboxes_end_work(struct sandboxes *all);
+/* Bytes of the host's disk for one who has *promised already: more of them are; and so many of them, at most
+ * all, are on it by now and count as what it has not left, or will not be. */
+void sandboxes_promise_disk(struct sandboxes *all, uint64_t *promised, uint64_t bytes);
+void sandboxes_settle_disk(struct sandboxes *all, uint64_t *promised, uint64_t bytes);
 /* The hook of every change of a sandbox's state, before its watchers. */
 void sandboxes_changed(struct sandbox *sandbox, enum sandbox_state before);
 

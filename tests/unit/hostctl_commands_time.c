@@ -55,8 +55,8 @@ static int count_rows(const struct daemon *daemon, const char *command)
 	sqlite3_stmt *row = NULL;
 	int count;
 
-	assert_int_equal(
-		sqlite3_prepare_v2(db, "SELECT count(*) FROM commands WHERE id = ?", -1, &row, NULL), SQLITE_OK);
+	assert_int_equal(sqlite3_prepare_v2(db, "SELECT count(*) FROM commands WHERE id = ?", -1, &row, NULL),
+		SQLITE_OK);
 	assert_int_equal(sqlite3_bind_text(row, 1, command, -1, SQLITE_STATIC), SQLITE_OK);
 	assert_int_equal(sqlite3_step(row), SQLITE_ROW);
 	count = sqlite3_column_int(row, 0);

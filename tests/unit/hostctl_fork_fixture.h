@@ -3,7 +3,10 @@
 #ifndef TESTS_UNIT_HOSTCTL_FORK_FIXTURE_H
 #define TESTS_UNIT_HOSTCTL_FORK_FIXTURE_H
 
+#include "host-ctl/support/file_copy.h"
 #include "tests/unit/hostctl_suspend_fixture.h"
+
+#include <sys/statvfs.h>
 
 enum { CHILDREN_MAX = 8 };
 
@@ -85,8 +88,7 @@ static inline void start_one(struct daemon *daemon, const char *script, const ch
 }
 
 /* What is to be done with it is asked for: who asked gets its answer from the fd. */
-static inline int begin_with(
-	const struct daemon *daemon, const char *id, const char *what, const char *body)
+static inline int begin_with(const struct daemon *daemon, const char *id, const char *what, const char *body)
 {
 	char path[SANDBOX_PATH_MAX];
 	int fd = client_open(daemon);
@@ -99,6 +101,29 @@ static inline int begin_with(
 static inline int begin_fork(const struct daemon *daemon, const char *id, const char *body)
 {
 	return begin_with(daemon, id, "fork", body);
+}
+
+/* The next daemon keeps free all but so much of what is left now. False: copies take no room here. */
+static inline bool leave_room(struct daemon *daemon, const char *id, unsigned int mib)
+{
+	char path[160], reserve[32];
+	char *const options[] = {"--pool", "1", "--disk-reserve", reserve, NULL};
+	struct statvfs disk;
+	bool shares;
+	int fd;
+
+	kill_daemon(daemon);
+	daemon->keep_kernel = true;
+	sandbox_file(daemon, id, "upper", path);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	shares = file_copy_shares(fd, daemon->state);
+	close(fd);
+	assert_int_equal(statvfs(daemon->state, &disk), 0);
+	snprintf(reserve, sizeof reserve, "%lluM",
+		(unsigned long long)(((uint64_t)disk.f_bavail * disk.f_frsize >> 20) - mib));
+	daemon_launch(daemon, "", options, true);
+	await_state(daemon, id, "ready");
+	return !shares;
 }
 
 #endif

@@ -2,9 +2,6 @@
 /* Forks: what children are, what their parent is meanwhile, and each that does not come about. */
 #include "tests/unit/hostctl_fork_fixture.h"
 
-#include "host-ctl/support/file_copy.h"
-#include <sys/statvfs.h>
-
 /* All that they lie upon is the template's; and they are forked and suspended as any other. */
 static void test_children(void **state)
 {
@@ -348,29 +345,6 @@ static void fill_upper(const struct daemon *daemon, const char *id)
 	for (off_t at = 1; at <= UPPER_MIB; at++)
 		assert_int_equal(pwrite(fd, bytes, sizeof bytes, at << MIB_SHIFT), sizeof bytes);
 	close(fd);
-}
-
-/* The next daemon keeps free all but so much of what is left now. False: copies take no room here. */
-static bool leave_room(struct daemon *daemon, const char *id, unsigned int mib)
-{
-	char path[160], reserve[32];
-	char *const options[] = {"--pool", "1", "--disk-reserve", reserve, NULL};
-	struct statvfs disk;
-	bool shares;
-	int fd;
-
-	kill_daemon(daemon);
-	daemon->keep_kernel = true;
-	sandbox_file(daemon, id, "upper", path);
-	fd = open(path, O_RDONLY | O_CLOEXEC);
-	shares = file_copy_shares(fd, daemon->state);
-	close(fd);
-	assert_int_equal(statvfs(daemon->state, &disk), 0);
-	snprintf(reserve, sizeof reserve, "%lluM",
-		(unsigned long long)(((uint64_t)disk.f_bavail * disk.f_frsize >> MIB_SHIFT) - mib));
-	daemon_launch(daemon, "", options, true);
-	await_state(daemon, id, "ready");
-	return !shares;
 }
 
 static void start_with_large_disk(struct daemon *daemon, const char *script)

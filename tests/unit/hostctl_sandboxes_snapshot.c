@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Templates that are made of sandboxes: what their clones are, what the sandbox is meanwhile, and each that
  * does not come about. */
+#include "host-ctl/pool/templates.h"
 #include "tests/unit/hostctl_snapshot_fixture.h"
 
 static const json_t *of_template(struct answer *answer, const struct daemon *daemon, const char *object)
@@ -292,28 +293,108 @@ static void test_an_image_that_has_changed(void **state)
 	finish(&daemon);
 }
 
+static void expect_no_copy(struct answer *answer, const char *id)
+{
+	char start[96];
+
+	assert_int_equal(answer->status, 429);
+	assert_string_equal(error_member(answer, "code"), "exhausted");
+	snprintf(start, sizeof start, "no room for a copy of sandbox %s, which may take ", id);
+	assert_int_equal(strncmp(error_member(answer, "message"), start, strlen(start)), 0);
+	answer_finish(answer);
+}
+
 static void test_no_room(void **state)
 {
 	char *const options[] = {"--pool", "1", "--disk-reserve", "1024G", NULL};
 	struct daemon daemon;
 	struct answer answer;
-	char id[32], start[96];
+	char id[32];
 
 	(void)state;
 	start_with_templates_and(&daemon, "boot", options);
 	create_sandbox(&daemon, "{}", id);
 	call_sandbox(&daemon, "POST", id, "/snapshot", frozen, &answer);
-	assert_int_equal(answer.status, 429);
-	assert_string_equal(error_member(&answer, "code"), "exhausted");
-	snprintf(start, sizeof start, "no room for a copy of sandbox %s, which may take ", id);
-	assert_int_equal(strncmp(error_member(&answer, "message"), start, strlen(start)), 0);
-	answer_finish(&answer);
+	expect_no_copy(&answer, id);
 	expect_none_made(&daemon);
 	expect_lives(&daemon, id, 1);
 	finish(&daemon);
 }
 
+/* What the template takes is there twice for a while, and what one is to take is not there for another. */
+static void test_room_for_copies(void **state)
+{
+	enum { MEMORY_MIB = 64, BESIDE_MIB = 32 };
+	struct daemon daemon;
+	struct answer answer;
+	char id[32], other[32];
+	int fd;
+
+	(void)state;
+	start_with_templates_and(&daemon, "boot keep-slow:1000", pool_of_one);
+	succeed(&daemon, "POST", "/v1/templates", "{\"name\":\"tools\",\"mem\":\"64M\",\"disk\":\"64M\"}");
+	create_sandbox(&daemon, "{\"template\":\"tools\"}", id);
+	create_sandbox(&daemon, "{\"template\":\"tools\"}", other);
+	if (leave_room(&daemon, id, MEMORY_MIB + BESIDE_MIB)) {
+		call_sandbox(&daemon, "POST", id, "/snapshot", frozen, &answer);
+		expect_no_copy(&answer, id);
+		expect_lives(&daemon, id, 1);
+	}
+	if (leave_room(&daemon, id, 2 * MEMORY_MIB + BESIDE_MIB)) {
+		fd = begin_snapshot(&daemon, id, frozen);
+		await_state(&daemon, id, "copying");
+		call_sandbox(&daemon, "POST", other, "/snapshot", "{\"name\":\"x\"}", &answer);
+		expect_no_copy(&answer, other);
+		client_answer(fd, &answer);
+		expect_made(&answer, "frozen");
+		answer_finish(&answer);
+		remove_frozen(&daemon);
+	}
+	/* It is, when that is done. */
+	snapshot(&daemon, other, "frozen");
+	remove_frozen(&daemon);
+	delete_sandbox(&daemon, id);
+	delete_sandbox(&daemon, other);
+	await_vms(&daemon, "tools", 0);
+	succeed(&daemon, "DELETE", "/v1/templates/tools", NULL);
+	finish(&daemon);
+}
+
 /* --- what does not come about --- */
+
+/* As many as may wait for their turn are under way: one more is not touched. */
+static void test_too_many_at_once(void **state)
+{
+	char ids[TEMPLATES_BUILDS_MAX + 1][32], body[64];
+	int fds[TEMPLATES_BUILDS_MAX];
+	struct daemon daemon;
+	struct answer answer;
+
+	(void)state;
+	start_with_templates_and(&daemon, "boot keep-slow:3000", pool_of_one);
+	for (int i = 0; i <= TEMPLATES_BUILDS_MAX; i++)
+		create_sandbox(&daemon, "{}", ids[i]);
+	for (int i = 0; i < TEMPLATES_BUILDS_MAX; i++) {
+		snprintf(body, sizeof body, "{\"name\":\"frozen-%d\"}", i);
+		fds[i] = begin_snapshot(&daemon, ids[i], body);
+	}
+	await_state(&daemon, ids[TEMPLATES_BUILDS_MAX - 1], "copying");
+	call_sandbox(&daemon, "POST", ids[TEMPLATES_BUILDS_MAX], "/snapshot", frozen, &answer);
+	assert_int_equal(answer.status, 429);
+	assert_non_null(strstr(error_member(&answer, "message"), ", and 8 builds wait already: "));
+	answer_finish(&answer);
+	expect_lives(&daemon, ids[TEMPLATES_BUILDS_MAX], 1);
+	for (int i = 0; i < TEMPLATES_BUILDS_MAX; i++) {
+		client_answer(fds[i], &answer);
+		assert_int_equal(answer.status, 201);
+		answer_finish(&answer);
+		snprintf(body, sizeof body, "frozen-%d", i);
+		await_vms(&daemon, body, 0);
+		snprintf(body, sizeof body, "/v1/templates/frozen-%d", i);
+		succeed(&daemon, "DELETE", body, NULL);
+	}
+	finish(&daemon);
+}
 
 static void test_two_at_once(void **state)
 {
@@ -455,6 +536,8 @@ int main(void)
 		cmocka_unit_test(test_without_templates),
 		cmocka_unit_test(test_an_image_that_has_changed),
 		cmocka_unit_test(test_no_room),
+		cmocka_unit_test(test_room_for_copies),
+		cmocka_unit_test(test_too_many_at_once),
 		cmocka_unit_test(test_two_at_once),
 		cmocka_unit_test(test_a_name_that_is_taken_meanwhile),
 		cmocka_unit_test(test_saves_that_fail),
