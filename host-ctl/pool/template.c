@@ -154,7 +154,7 @@ static int load_file(struct loading *loading, const char *name, uint64_t bytes, 
 		return note_size(loading, &status, bytes);
 	}
 	*memory = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
-	r = *memory < 0 ? -errno : file_copy(from, *memory);
+	r = *memory < 0 ? -errno : file_copy(from, *memory, NULL);
 	/* Nobody else may open it by way of /proc. */
 	if (!r && fchmod(*memory, 0400) < 0)
 		r = -errno;

@@ -45,7 +45,8 @@ struct template_job {
 	char work_cause[TEMPLATE_DISK_CAUSE_MAX];
 	const char *work_name;
 	pid_t recorded_pid; /* 0: no working set is being recorded */
-	/* Of the worker that reads the disk beside the clone that checks, while there is one. */
+	/* Of the worker that reads the disk beside the clone that checks, while there is one; and sum_stop of
+	 * the one that copies what was saved, before. */
 	bool sums;
 	atomic_bool sum_stop;
 	int sum_status;
@@ -567,7 +568,7 @@ static void take_files(void *context)
 {
 	struct template_job *job = context;
 
-	job->work_status = template_files_take(job->from, job->folder, &job->work_name);
+	job->work_status = template_files_take(job->from, job->folder, &job->sum_stop, &job->work_name);
 }
 
 static void files_taken(void *context)

@@ -18,7 +18,7 @@ static int check_size(const struct stat *status, uint64_t least, uint64_t most)
 	return bytes < least || bytes > most ? -EBADMSG : 0;
 }
 
-static int take(int from, int to, const char *name, uint64_t least, uint64_t most)
+static int take(int from, int to, const char *name, const atomic_bool *stop, uint64_t least, uint64_t most)
 {
 	struct stat status;
 	const char *kind;
@@ -29,7 +29,7 @@ static int take(int from, int to, const char *name, uint64_t least, uint64_t mos
 	out = openat(to, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
 	r = out < 0 ? -errno : check_size(&status, least, most);
 	if (!r)
-		r = file_copy(in, out);
+		r = file_copy(in, out, stop);
 	/* And meanwhile. */
 	if (!r)
 		r = fstat(out, &status) < 0 ? -errno : check_size(&status, least, most);
@@ -40,13 +40,16 @@ static int take(int from, int to, const char *name, uint64_t least, uint64_t mos
 	return r;
 }
 
-int template_files_take(const struct template_saved *saved, int folder, const char **name)
+int template_files_take(
+	const struct template_saved *saved, int folder, const atomic_bool *stop, const char **name)
 {
-	int r = take(saved->folder, folder, *name = "state", 1, VM_STATE_FILE_MAX);
+	int r = take(saved->folder, folder, *name = "state", stop, 1, VM_STATE_FILE_MAX);
 
 	if (!r)
-		r = take(saved->folder, folder, *name = "memory", saved->memory_bytes, saved->memory_bytes);
+		r = take(saved->folder, folder, *name = "memory", stop, saved->memory_bytes,
+			saved->memory_bytes);
 	if (!r && saved->disk_bytes)
-		r = take(saved->folder, folder, *name = TEMPLATE_DISK, saved->disk_bytes, saved->disk_bytes);
+		r = take(saved->folder, folder, *name = TEMPLATE_DISK, stop, saved->disk_bytes,
+			saved->disk_bytes);
 	return r;
 }

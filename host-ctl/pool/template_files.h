@@ -10,6 +10,7 @@
 #define HOST_CTL_TEMPLATE_FILES_H
 
 #include <jansson.h>
+#include <stdatomic.h>
 #include <stdint.h>
 
 /* A guest that was saved, whole, with its disk, if it has one, as one file (vm_ask_save_whole). */
@@ -23,8 +24,10 @@ struct template_saved {
  * Its files into another folder, an fd: each is removed where it was as soon as it is copied, so that one of
  * them at most is there twice. It takes a while: for a worker. Nothing is synced. 0; or -errno with *name,
  * which of them: -EBADMSG, it has not the size that it was saved with (a state at most VM_STATE_FILE_MAX);
- * -EINVAL, it is no regular file. What was copied by then is to go with the folder.
+ * -EINVAL, it is no regular file; -ECANCELED, it was stopped (file_copy). What was copied by then is to go
+ * with the folder.
  */
-int template_files_take(const struct template_saved *saved, int folder, const char **name);
+int template_files_take(
+	const struct template_saved *saved, int folder, const atomic_bool *stop, const char **name);
 
 #endif

@@ -227,7 +227,7 @@ static int copy_upper(int from, int to)
 	if (upper < 0)
 		return errno == ENOENT ? 0 : -errno;
 	copy = openat(to, SANDBOX_FILES_UPPER, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-	status = copy < 0 ? -errno : file_copy(upper, copy);
+	status = copy < 0 ? -errno : file_copy(upper, copy, NULL);
 	fd_close(&copy);
 	fd_close(&upper);
 	return status;

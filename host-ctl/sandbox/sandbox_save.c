@@ -156,7 +156,7 @@ static bool is_copy(const struct sandbox_save *save)
 static int copy_to(const struct sandbox_save *save, int from, const char *name)
 {
 	int to = open_new(save->folder, name);
-	int status = to < 0 ? to : file_copy(from, to);
+	int status = to < 0 ? to : file_copy(from, to, NULL);
 
 	if (!status)
 		status = copy_time(from, to);
@@ -293,7 +293,7 @@ static int copy_upper(const struct sandbox_save *save)
 	if (from < 0)
 		return errno == ENOENT ? 0 : -errno;
 	to = open_new(save->folder, SANDBOX_FILES_UPPER);
-	status = to < 0 ? to : file_copy(from, to);
+	status = to < 0 ? to : file_copy(from, to, NULL);
 	fd_close(&to);
 	fd_close(&from);
 	return status;

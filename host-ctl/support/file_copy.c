@@ -11,14 +11,25 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-/* [from, until) of one file to the same place of another. */
-static int copy_range(int from, int to, off_t at, off_t until)
+enum { STEP = 64 << 20 /* between two looks at whether it is still wanted */ };
+
+static bool is_stopped(const atomic_bool *stop)
+{
+	return stop && atomic_load(stop);
+}
+
+/* [at, until) of one file to the same place of another. */
+static int copy_range(int from, int to, const atomic_bool *stop, off_t at, off_t until)
 {
 	if (lseek(to, at, SEEK_SET) < 0)
 		return -errno;
 	while (at < until) {
-		ssize_t sent = sendfile(to, from, &at, (size_t)(until - at));
+		const size_t wanted = until - at < STEP ? (size_t)(until - at) : STEP;
+		ssize_t sent;
 
+		if (is_stopped(stop))
+			return -ECANCELED;
+		sent = sendfile(to, from, &at, wanted);
 		if (sent < 0 && errno != EINTR)
 			return -errno;
 		if (sent == 0)
@@ -27,12 +38,14 @@ static int copy_range(int from, int to, off_t at, off_t until)
 	return 0;
 }
 
-int file_copy(int from, int to)
+int file_copy(int from, int to, const atomic_bool *stop)
 {
 	struct stat status;
 	off_t at = 0, until;
 	int r;
 
+	if (is_stopped(stop))
+		return -ECANCELED;
 	/* Where the file system can share the blocks, that is all. */
 	if (ioctl(to, FICLONE, from) == 0)
 		return 0;
@@ -42,7 +55,7 @@ int file_copy(int from, int to)
 		until = lseek(from, at, SEEK_HOLE);
 		if (until < 0)
 			return -errno;
-		r = copy_range(from, to, at, until);
+		r = copy_range(from, to, stop, at, until);
 		if (r < 0)
 			return r;
 		at = until;

@@ -80,7 +80,7 @@ static void expect_fault(struct folders *f, int wanted, const char *wanted_name)
 {
 	const char *name = "";
 
-	assert_int_equal(template_files_take(&f->saved, f->to, &name), wanted);
+	assert_int_equal(template_files_take(&f->saved, f->to, NULL, &name), wanted);
 	assert_string_equal(name, wanted_name);
 	/* What could not be taken is where it was. */
 	if (wanted != -ENOENT)
@@ -98,7 +98,7 @@ static void test_copies(void **state)
 
 	for (int i = 0; i < 3; i++)
 		held[i] = openat(f->saved.folder, names[i], O_RDWR | O_CLOEXEC);
-	assert_int_equal(template_files_take(&f->saved, f->to, &name), 0);
+	assert_int_equal(template_files_take(&f->saved, f->to, NULL, &name), 0);
 	for (int i = 0; i < 3; i++) {
 		int fd = openat(f->to, names[i], O_RDONLY | O_CLOEXEC);
 
@@ -120,7 +120,7 @@ static void test_without_a_disk(void **state)
 	const char *name;
 
 	f->saved.disk_bytes = 0;
-	assert_int_equal(template_files_take(&f->saved, f->to, &name), 0);
+	assert_int_equal(template_files_take(&f->saved, f->to, NULL, &name), 0);
 	assert_true(is_there(f->to, "memory"));
 	assert_false(is_there(f->to, "disk"));
 }
@@ -157,6 +157,24 @@ static void test_what_is_no_file(void **state)
 	expect_fault(f, -EINVAL, "memory");
 }
 
+/* What nobody wants any more is copied no further, and is where it was. */
+static void test_stopped(void **state)
+{
+	struct folders *f = *state;
+	atomic_bool stop = true;
+	const char *name = "";
+	struct stat status;
+
+	assert_int_equal(template_files_take(&f->saved, f->to, &stop, &name), -ECANCELED);
+	assert_string_equal(name, "state");
+	assert_true(is_there(f->saved.folder, "state"));
+	assert_int_equal(fstatat(f->to, "state", &status, 0), 0);
+	assert_int_equal(status.st_size, 0);
+	assert_int_equal(unlinkat(f->to, "state", 0), 0);
+	atomic_store(&stop, false);
+	assert_int_equal(template_files_take(&f->saved, f->to, &stop, &name), 0);
+}
+
 #define WITH_FOLDERS(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
 
 int main(void)
@@ -167,6 +185,7 @@ int main(void)
 		WITH_FOLDERS(test_sizes),
 		WITH_FOLDERS(test_disks_of_another_size),
 		WITH_FOLDERS(test_what_is_no_file),
+		WITH_FOLDERS(test_stopped),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
