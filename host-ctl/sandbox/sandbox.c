@@ -241,12 +241,32 @@ void sandbox_recorded(struct sandbox *sandbox, const struct error *error)
 	}
 }
 
+/* Its template may have been replaced by one of another shape while it waited for its VM. What has files, is
+ * woken or is a copy has a VM of what it was. 0, or -1 with sandbox->error set. */
+static int check_shape(struct sandbox *sandbox)
+{
+	const struct sandbox_spec *spec = &sandbox->spec;
+	const struct vm_source *source = sandbox->vm->source;
+
+	if (sandbox->has_files || sandbox->forked)
+		return 0;
+	if ((!spec->memory_bytes || spec->memory_bytes == source->memory_bytes) &&
+		(!spec->cpus || spec->cpus == source->cpus))
+		return 0;
+	return error_set(&sandbox->error, ERROR_NOT_READY,
+		"the template of sandbox %s was replaced just now: try again", sandbox->id);
+}
+
 /* Its VM is there: what is kept of it now. */
 static void begin_life(struct sandbox *sandbox)
 {
 	if (sandbox->state == SANDBOX_WAKING) {
 		if (sandbox_woken(sandbox))
 			give_up(sandbox, sandbox->error.message);
+		return;
+	}
+	if (check_shape(sandbox)) {
+		end_unborn(sandbox, sandbox->error.message);
 		return;
 	}
 	if (!sandbox->forked) {

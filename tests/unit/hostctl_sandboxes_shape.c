@@ -219,6 +219,41 @@ static void test_no_place(void **state)
 	finish(&daemon);
 }
 
+/* It waits for a VM of its template's shape, and another template has that one's name when there is a place.
+ */
+static void test_a_template_of_another_shape_meanwhile(void **state)
+{
+	char *const one[] = {"--pool", "0", "--max-vms", "1", NULL};
+	struct daemon daemon;
+	struct answer answer;
+	char id[32];
+	int waiting;
+
+	(void)state;
+	start_with_templates_and(&daemon, "boot", one);
+	succeed(&daemon, "POST", "/v1/templates", "{\"name\":\"tools\"}");
+	create_sandbox(&daemon, "{}", id);
+	waiting = client_open(&daemon);
+	client_request(
+		waiting, "POST", "/v1/sandboxes", "", "{\"template\":\"tools\",\"mem\":\"128M\",\"cpus\":1}");
+	/* This is answered after it. */
+	assert_int_equal(pool_number(&daemon, "warm"), 0);
+	succeed(&daemon, "POST", "/v1/templates", "{\"name\":\"tools\",\"mem\":\"64M\"}");
+	delete_sandbox(&daemon, id);
+	client_answer(waiting, &answer);
+	assert_int_equal(answer.status, 503);
+	assert_string_equal(error_member(&answer, "code"), "not_ready");
+	assert_non_null(strstr(error_member(&answer, "message"), " was replaced just now: try again"));
+	answer_finish(&answer);
+	close(waiting);
+	call(&daemon, "GET", "/v1/sandboxes", NULL, &answer);
+	assert_string_equal(member(&answer, "sandboxes"), "[]");
+	answer_finish(&answer);
+	await_pool(&daemon, "busy", 0);
+	succeed(&daemon, "DELETE", "/v1/templates/tools", NULL);
+	finish(&daemon);
+}
+
 /* A daemon without templates boots all of them anyway. */
 static void test_without_templates(void **state)
 {
@@ -245,6 +280,7 @@ int main(void)
 		cmocka_unit_test(test_a_snapshot_has_its_shape),
 		cmocka_unit_test(test_boots_that_fail),
 		cmocka_unit_test(test_no_place),
+		cmocka_unit_test(test_a_template_of_another_shape_meanwhile),
 		cmocka_unit_test(test_without_templates),
 	};
 
