@@ -25,7 +25,8 @@ static void check_flat(int lower)
 {
 	char mark[sizeof flat_mark];
 
-	if (pread(lower, mark, sizeof mark, FLAT_AT) != sizeof mark || memcmp(mark, flat_mark, sizeof mark) != 0)
+	if (pread(lower, mark, sizeof mark, FLAT_AT) != sizeof mark ||
+		memcmp(mark, flat_mark, sizeof mark) != 0)
 		fake_fail("the disk's lower file is not the one that was saved");
 }
 
