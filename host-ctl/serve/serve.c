@@ -89,7 +89,11 @@ static void stop_is_late(void *context)
 		loop_set_timer(serve->stop_timer, STOP_SAVES_MS * CLOCK_NS_PER_MS);
 		return;
 	}
-	log_error("VMs did not end within %d ms; they stay in %s", STOP_MS, serve->options.cgroup_root);
+	log_error(
+		"%s did not end within %d ms: what is left, in %s and in the state folder, is removed by the "
+		"next daemon",
+		templates_busy_with(serve->api.templates) ? "a template's build" : "VMs", STOP_MS,
+		serve->options.cgroup_root);
 	loop_stop(serve->loop, STATUS_FAILED);
 }
 
