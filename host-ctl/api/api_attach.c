@@ -261,30 +261,33 @@ static void refuse_memory(struct http_request *request)
 
 /* --- what may attach --- */
 
+/* What is wrong with it, and where another is made. */
+static int deny(const struct command *command, const char *fault, struct error *error)
+{
+	return error_set(error, ERROR_DENIED,
+		"the token %s: POST /v1/sandboxes/%s/commands/%s/token makes another", fault,
+		command->sandbox->id, command->id);
+}
+
 static int check_token(struct api *api, const struct command *command, const char *text, struct error *error)
 {
 	switch (command_token_check(&command->token, text)) {
 	case TOKEN_GOOD:
 		return 0;
 	case TOKEN_USED:
-		return error_set(error, ERROR_DENIED,
-			"the token was used before: /commands/%s/token makes another", command->id);
+		return deny(command, "was used before", error);
 	case TOKEN_EXPIRED:
-		return error_set(error, ERROR_DENIED,
-			"the token has expired: /commands/%s/token makes another", command->id);
+		return deny(command, "has expired", error);
 	case TOKEN_REPLACED:
-		return error_set(error, ERROR_DENIED,
-			"another was made in place of this token: use that, or have /commands/%s/token make "
-			"one",
-			command->id);
+		return deny(command, "was replaced by one that was made since, which is good", error);
 	default:
 		if (commands_find_token(api->sandboxes, text))
-			return error_set(error, ERROR_DENIED, "the token is that of another command");
-		return error_set(error, ERROR_DENIED,
-			"the token is not that of command %s%s: /commands/%s/token makes another",
-			command->id,
-			command->token.restored ? ", or is void since the daemon was started anew" : "",
-			command->id);
+			return deny(command, "is that of another command", error);
+		return deny(command,
+			command->token.restored
+				? "is not this command's, or is void since the daemon was started anew"
+				: "is not this command's",
+			error);
 	}
 }
 

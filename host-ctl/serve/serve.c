@@ -4,7 +4,8 @@
  *
  *   options, files that are there → runtime folder, locks, state folder → cgroups → whose are leftovers?
  *   journal → leftovers away → templates, HTTP → loop
- *   SIGTERM, SIGINT: no new connection, queued runs refused, VMs ended; when the last is gone, the loop stops
+ *   SIGTERM, SIGINT, SIGHUP, SIGQUIT: no new connection, queued runs refused, VMs ended; when the last is
+ * gone, the loop stops
  */
 #include "host-ctl/serve/serve.h"
 #include "common/io.h"
@@ -47,7 +48,7 @@ struct serve {
 	struct recovery *recovery; /* for the start */
 	struct loop *loop;
 	struct http *http;
-	struct loop_source *signals[2], *stop_timer;
+	struct loop_source *signals, *stop_timer;
 	int left;	/* VMs that an earlier daemon left, and that live */
 	bool are_ours;	/* the runtime folder says so of them */
 	bool anew;	/* the journal that knew them was damaged */
@@ -342,12 +343,14 @@ static struct sandboxes *make_sandboxes(struct serve *serve)
 
 static int make_parts(struct serve *serve, struct error *error)
 {
+	/* SIGHUP: the terminal that it was started from is closed. */
+	static const int ends[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
+
 	error_set(error, ERROR_INTERNAL, "out of memory or fds for the daemon's parts");
 	serve->loop = loop_create();
 	if (!serve->loop)
 		return -ENOMEM;
-	serve->signals[0] = loop_add_signal(serve->loop, SIGTERM, stop, serve);
-	serve->signals[1] = loop_add_signal(serve->loop, SIGINT, stop, serve);
+	serve->signals = loop_add_signals(serve->loop, ends, sizeof ends / sizeof ends[0], stop, serve);
 	serve->stop_timer = loop_add_timer(serve->loop, stop_is_late, serve);
 	serve->api = (struct api){.loop = serve->loop,
 		.metrics = &serve->metrics,
@@ -356,7 +359,7 @@ static int make_parts(struct serve *serve, struct error *error)
 	if (take_over(serve, error))
 		return -EBUSY;
 	serve->api.templates = make_templates(serve, error);
-	if (!serve->signals[0] || !serve->signals[1] || !serve->stop_timer || !serve->api.templates)
+	if (!serve->signals || !serve->stop_timer || !serve->api.templates)
 		return -ENOMEM;
 	serve->api.sandboxes = make_sandboxes(serve);
 	if (!serve->api.sandboxes)
@@ -390,8 +393,7 @@ static void finish(struct serve *serve)
 		templates_destroy(serve->api.templates);
 	}
 	loop_remove(serve->stop_timer);
-	loop_remove(serve->signals[0]);
-	loop_remove(serve->signals[1]);
+	loop_remove(serve->signals);
 	loop_destroy(serve->loop);
 	give_up_claim(serve);
 	runtime_close(&serve->runtime);

@@ -4,7 +4,7 @@
 #define HOST_CTL_SERVE_H
 
 /*
- * Runs the daemon until SIGTERM or SIGINT, then tears everything down. argv[0] is "serve".
+ * Runs the daemon until SIGTERM, SIGINT, SIGHUP or SIGQUIT, then tears everything down. argv[0] is "serve".
  * Returns the exit status: 0 stopped as asked, 1 could not start or failed (logged), 2 bad command line
  * (said on standard error).
  */

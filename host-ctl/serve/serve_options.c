@@ -160,9 +160,10 @@ void serve_options_print_help(FILE *to)
 	fputs("usage: host-ctl serve [OPTION...]\n\n"
 	      "The daemon: keeps warm VMs and runs commands in them, one a VM, for the clients of its "
 	      "socket.\n"
-	      "Needs root, KVM and cgroup v2 (`host-ctl doctor` says what lacks). Ends on SIGTERM or SIGINT, "
-	      "with\n"
-	      "its VMs; the runtime folder and the empty cgroup root stay, for the next start.\n\n",
+	      "Needs root, KVM and cgroup v2 (`host-ctl doctor` says what lacks). Ends on SIGTERM, SIGINT, "
+	      "SIGHUP\n"
+	      "or SIGQUIT, with its VMs; the runtime folder and the empty cgroup root stay, for the next "
+	      "start.\n\n",
 		to);
 	for (int i = 0; i < OPTION_COUNT; i++) {
 		int used = fprintf(to, "  --%s%s%s", table[i].cli.name, table[i].value ? " " : "",

@@ -212,4 +212,12 @@ static inline void end_dialogue(struct stream *stream, uint64_t offset, const ch
 	expect_exit(stream, AGENT_EXITED, 0);
 }
 
+/* Why its token is not taken. */
+static inline void denial(
+	const char *sandbox, const char *command, const char *fault, char *message, size_t size)
+{
+	snprintf(message, size, "the token %s: POST /v1/sandboxes/%s/commands/%s/token makes another", fault,
+		sandbox, command);
+}
+
 #endif

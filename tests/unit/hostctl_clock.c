@@ -176,7 +176,8 @@ static void test_a_token_expires(void **state)
 	client_request(fd, "POST", path, UPGRADE, token);
 	client_answer(fd, &answer);
 	close(fd);
-	snprintf(wanted, sizeof wanted, "the token has expired: /commands/%s/token makes another", command);
+	snprintf(wanted, sizeof wanted,
+		"the token has expired: POST /v1/sandboxes/%s/commands/%s/token makes another", id, command);
 	expect_error_answer(&answer, 403, "denied", wanted);
 	daemon_stop(&daemon);
 }

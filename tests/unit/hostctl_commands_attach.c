@@ -74,23 +74,21 @@ static void test_tokens(void **state)
 	create_command(&daemon, id, "{\"argv\":[\"exit\",\"0\"]}", &second);
 	mixed = first;
 	memcpy(mixed.token, second.token, sizeof mixed.token);
-	expect_no_attach(&daemon, id, &mixed, "", 403, "denied", "the token is that of another command");
+	denial(id, first.id, "is that of another command", message, sizeof message);
+	expect_no_attach(&daemon, id, &mixed, "", 403, "denied", message);
 	memset(mixed.token, 'a', 64);
-	snprintf(message, sizeof message,
-		"the token is not that of command %s: /commands/%s/token makes another", first.id, first.id);
+	denial(id, first.id, "is not this command's", message, sizeof message);
 	expect_no_attach(&daemon, id, &mixed, "", 403, "denied", message);
 	/* None of it has cost the command its start. */
 	assert_int_equal(attach(&daemon, id, &first, "", &stream), 101);
 	expect(&stream, AGENT_STARTED);
 	expect_exit(&stream, AGENT_EXITED, 0);
-	snprintf(message, sizeof message, "the token was used before: /commands/%s/token makes another",
-		first.id);
+	denial(id, first.id, "was used before", message, sizeof message);
 	expect_no_attach(&daemon, id, &first, "", 403, "denied", message);
 	mixed = second;
 	renew_token(&daemon, id, &second);
-	snprintf(message, sizeof message,
-		"another was made in place of this token: use that, or have /commands/%s/token make one",
-		second.id);
+	denial(id, second.id, "was replaced by one that was made since, which is good", message,
+		sizeof message);
 	expect_no_attach(&daemon, id, &mixed, "", 403, "denied", message);
 	daemon_stop(&daemon);
 }

@@ -242,9 +242,9 @@ static inline void remove_journal(const struct daemon *daemon)
 }
 
 /* Ends it as a service manager does: status 0, and nothing is left. */
-static inline void daemon_stop(struct daemon *daemon)
+static inline void daemon_stop_by(struct daemon *daemon, int signal)
 {
-	assert_int_equal(kill(daemon->pid, SIGTERM), 0);
+	assert_int_equal(kill(daemon->pid, signal), 0);
 	assert_int_equal(daemon_wait(daemon), 0);
 	assert_int_equal(access(daemon->socket, F_OK), -1);
 	assert_int_equal(count_entries(daemon->cgroups, "vm-"), 0);
@@ -252,6 +252,11 @@ static inline void daemon_stop(struct daemon *daemon)
 	remove_folder(daemon->folder);
 	remove_journal(daemon);
 	assert_int_equal(rmdir(daemon->cgroups), 0);
+}
+
+static inline void daemon_stop(struct daemon *daemon)
+{
+	daemon_stop_by(daemon, SIGTERM);
 }
 
 #endif

@@ -103,10 +103,8 @@ static void test_created_command_is_known(void **state)
 	expect_field(&daemon, id, command.id, "state", "\"created\"");
 	expect_field(&daemon, id, command.id, "argv0", "\"cat\"");
 	old = command;
-	snprintf(message, sizeof message,
-		"the token is not that of command %s, or is void since the daemon was started anew: "
-		"/commands/%s/token makes another",
-		command.id, command.id);
+	denial(id, command.id, "is not this command's, or is void since the daemon was started anew", message,
+		sizeof message);
 	expect_no_attach(&daemon, id, &old, "", 403, "denied", message);
 	renew_token(&daemon, id, &command);
 	restart(&daemon);

@@ -457,6 +457,21 @@ static void test_stop_in_mid_run(void **state)
 
 /* What the killed daemon left is gone before the next one serves; the pid in the lock is of the living one.
  */
+/* Also when the terminal that it was started from is closed. */
+static void test_stops_by_each_signal(void **state)
+{
+	static const int signals[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++) {
+		char *const options[] = {"--pool", "1", NULL};
+		struct daemon daemon;
+
+		daemon_start(&daemon, "boot", options);
+		daemon_stop_by(&daemon, signals[i]);
+	}
+}
+
 static void test_killed_daemon_leaves_nothing_for_long(void **state)
 {
 	static char *const options[] = {"--pool", "3", NULL};
@@ -512,6 +527,7 @@ int main(void)
 		cmocka_unit_test(test_missing_files_are_named),
 		cmocka_unit_test(test_warm_vms_that_are_lost),
 		cmocka_unit_test(test_stop_in_mid_run),
+		cmocka_unit_test(test_stops_by_each_signal),
 		cmocka_unit_test(test_killed_daemon_leaves_nothing_for_long),
 		cmocka_unit_test(test_second_daemon_is_refused),
 	};
