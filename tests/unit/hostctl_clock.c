@@ -161,7 +161,7 @@ static void test_tokens_and_deadlines(void **state)
 
 static void test_a_token_expires(void **state)
 {
-	char path[SANDBOX_PATH_MAX], token[256], id[32], command[32], wanted[128];
+	char path[SANDBOX_PATH_MAX], token[256], id[32], command[32], wanted[192];
 	struct daemon daemon;
 	struct answer answer;
 	int fd;
