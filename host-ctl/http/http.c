@@ -331,7 +331,7 @@ static enum MHD_Result refuse_early(struct http_exchange *exchange, struct error
 }
 
 /* Where the next request begins is not known either: the connection ends with the answer. */
-static enum MHD_Result refuse_length(struct http_exchange *exchange, const struct error *error)
+static enum MHD_Result refuse_and_close(struct http_exchange *exchange, const struct error *error)
 {
 	http_reply_error(&exchange->request, error);
 	if (exchange->response)
@@ -369,11 +369,14 @@ static enum MHD_Result begin(struct http *http, struct MHD_Connection *connectio
 			(unsigned)exchange->request.peer->uid);
 		return refuse_early(exchange, &error);
 	}
+	if (http_head_check_form(
+		    &exchange->request, exchange->held->target, exchange->held->target_end, version, &error))
+		return refuse_and_close(exchange, &error);
 	if (http_connection_check_share(&http->connections, exchange->held, &error))
 		return refuse_early(exchange, &error);
 	http_connection_enter(&http->connections, exchange->held, HTTP_BODY);
 	if (http_head_check_length(&exchange->request, &error))
-		return refuse_length(exchange, &error);
+		return refuse_and_close(exchange, &error);
 	if (http_head_decode_path(exchange->request.path, &exchange->path, &error))
 		return refuse_early(exchange, &error);
 	if (exchange->path)
@@ -514,9 +517,15 @@ static void on_message(void *context, const char *format, va_list arguments)
 static void *note_target(void *context, const char *target, struct MHD_Connection *connection)
 {
 	struct http *http = context;
+	const union MHD_ConnectionInfo *info =
+		MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+	struct http_connection *held = info ? info->socket_context : NULL;
 
-	(void)connection;
 	http->target = target;
+	if (held) {
+		held->target = target;
+		held->target_end = http_head_find_end(target);
+	}
 	return NULL;
 }
 

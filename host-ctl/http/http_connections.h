@@ -44,7 +44,8 @@ struct http_connection {
 	int fd; /* not owned */
 	enum http_phase phase;
 	bool cut;
-	uint64_t since_ns; /* of the phase */
+	const char *target, *target_end; /* of the request whose head comes, in the owner's memory */
+	uint64_t since_ns;		 /* of the phase */
 	struct http_user *user;
 	struct http_connection *next, *previous; /* in the order of since_ns */
 };
