@@ -27,14 +27,20 @@
 
 #define ESCAPED_NUL "%00"
 
-enum { RUNS_PER_TURN = 4 };
+enum {
+	RUNS_PER_TURN = 4,
+	TURNS_IN_VAIN = 16, /* in a row; then it takes one in PAUSE_MS */
+	PAUSE_MS = 20,
+};
 
 struct http {
 	struct loop *loop;
 	struct MHD_Daemon *daemon;
 	struct loop_source *source;
 	struct loop_task turn;
-	unsigned int open; /* as libmicrohttpd counts them */
+	struct loop_source *pause; /* until the next turn that libmicrohttpd asks for */
+	unsigned int in_vain;	   /* turns since it last called us or had nothing to do */
+	unsigned int open;	   /* as libmicrohttpd counts them */
 	struct http_connections connections;
 	bool inside;
 	bool deaf; /* it is being destroyed: answers are sent, and no request is heard */
@@ -83,22 +89,38 @@ static bool run_frees_place(struct http *http)
 	return full && http->open < HTTP_CONNECTIONS_MAX;
 }
 
-static void run_daemon(struct http *http)
+/* How long it may be left alone; UINT64_MAX: until its epoll set has something. It asks for another run at
+ * once, without end, while the line of a chunk that is longer than its buffer waits for a reader. */
+static uint64_t run_until_idle(struct http *http)
 {
 	MHD_UNSIGNED_LONG_LONG wait = 0;
 
-	loop_forgo(http->loop, &http->turn);
-	http->inside = true;
 	for (int i = 0; i < RUNS_PER_TURN; i++) {
 		if (run_frees_place(http))
 			continue;
-		if (MHD_get_timeout(http->daemon, &wait) != MHD_YES) {
-			http->inside = false;
-			return;
+		if (MHD_get_timeout(http->daemon, &wait) != MHD_YES || wait) {
+			http->in_vain = 0;
+			return wait ? wait * CLOCK_NS_PER_MS : UINT64_MAX;
 		}
 	}
+	if (http->in_vain >= TURNS_IN_VAIN)
+		return PAUSE_MS * CLOCK_NS_PER_MS;
+	http->in_vain++;
+	return 0;
+}
+
+static void run_daemon(struct http *http)
+{
+	uint64_t wait;
+
+	loop_forgo(http->loop, &http->turn);
+	http->inside = true;
+	wait = run_until_idle(http);
 	http->inside = false;
-	turn_again(http);
+	if (!wait)
+		turn_again(http);
+	else if (wait != UINT64_MAX)
+		loop_set_timer(http->pause, wait);
 }
 
 static void daemon_ready(void *context, uint32_t events)
@@ -309,7 +331,7 @@ static enum MHD_Result refuse_early(struct http_exchange *exchange, struct error
 }
 
 /* Where the next request begins is not known either: the connection ends with the answer. */
-static enum MHD_Result refuse_length(struct http_exchange *exchange, const struct error *error)
+static enum MHD_Result refuse_and_close(struct http_exchange *exchange, const struct error *error)
 {
 	http_reply_error(&exchange->request, error);
 	if (exchange->response)
@@ -347,11 +369,14 @@ static enum MHD_Result begin(struct http *http, struct MHD_Connection *connectio
 			(unsigned)exchange->request.peer->uid);
 		return refuse_early(exchange, &error);
 	}
+	if (http_head_check_form(
+		    &exchange->request, exchange->held->target, exchange->held->target_end, version, &error))
+		return refuse_and_close(exchange, &error);
 	if (http_connection_check_share(&http->connections, exchange->held, &error))
 		return refuse_early(exchange, &error);
 	http_connection_enter(&http->connections, exchange->held, HTTP_BODY);
 	if (http_head_check_length(&exchange->request, &error))
-		return refuse_length(exchange, &error);
+		return refuse_and_close(exchange, &error);
 	if (http_head_decode_path(exchange->request.path, &exchange->path, &error))
 		return refuse_early(exchange, &error);
 	if (exchange->path)
@@ -414,10 +439,12 @@ static enum MHD_Result on_request(void *context, struct MHD_Connection *connecti
 	const char *method, const char *version, const char *data, size_t *length, void **state)
 {
 	struct http_exchange *exchange = *state;
+	struct http *http = context;
 	size_t taken = *length;
 
+	http->in_vain = 0;
 	if (!exchange)
-		return begin(context, connection, path, method, version, state);
+		return begin(http, connection, path, method, version, state);
 	if (taken) {
 		*length = 0;
 		return take_body(exchange, data, taken);
@@ -428,17 +455,18 @@ static enum MHD_Result on_request(void *context, struct MHD_Connection *connecti
 		return send_response(exchange);
 	if (exchange->dispatched)
 		return MHD_YES;
-	return exchange->http->deaf ? MHD_NO : dispatch(exchange);
+	return http->deaf ? MHD_NO : dispatch(exchange);
 }
 
 static void on_completed(
 	void *context, struct MHD_Connection *connection, void **state, enum MHD_RequestTerminationCode code)
 {
 	struct http_exchange *exchange = *state;
+	struct http *http = context;
 
-	(void)context;
 	(void)connection;
 	(void)code;
+	http->in_vain = 0;
 	if (!exchange)
 		return;
 	*state = NULL;
@@ -458,6 +486,7 @@ static void on_connection(void *context, struct MHD_Connection *connection, void
 	struct http *http = context;
 	const union MHD_ConnectionInfo *info;
 
+	http->in_vain = 0;
 	if (code == MHD_CONNECTION_NOTIFY_CLOSED) {
 		http->open--;
 		http_connections_remove(&http->connections, *state);
@@ -466,7 +495,8 @@ static void on_connection(void *context, struct MHD_Connection *connection, void
 	}
 	http->open++;
 	info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
-	*state = info ? http_connections_add(&http->connections, info->connect_fd, http->group) : NULL;
+	*state = info ? http_connections_add(&http->connections, connection, info->connect_fd, http->group)
+		      : NULL;
 }
 
 /* --- life --- */
@@ -487,9 +517,15 @@ static void on_message(void *context, const char *format, va_list arguments)
 static void *note_target(void *context, const char *target, struct MHD_Connection *connection)
 {
 	struct http *http = context;
+	const union MHD_ConnectionInfo *info =
+		MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+	struct http_connection *held = info ? info->socket_context : NULL;
 
-	(void)connection;
 	http->target = target;
+	if (held) {
+		held->target = target;
+		held->target_end = http_head_find_end(target);
+	}
 	return NULL;
 }
 
@@ -537,7 +573,8 @@ struct http *http_create(struct loop *loop, int listener, gid_t group, uint64_t 
 		.metrics = metrics,
 		.handler = handler,
 		.context = context};
-	if (http_connections_init(&http->connections, loop, limit_ms, metrics) < 0 ||
+	http->pause = loop_add_timer(loop, turn, http);
+	if (!http->pause || http_connections_init(&http->connections, loop, limit_ms, metrics) < 0 ||
 		start_daemon(http, listener) < 0) {
 		log_error("cannot start the HTTP server");
 		http_destroy(http);
@@ -563,6 +600,7 @@ void http_destroy(struct http *http)
 	if (http->daemon)
 		MHD_stop_daemon(http->daemon);
 	loop_forgo(http->loop, &http->turn);
+	loop_remove(http->pause);
 	http_connections_finish(&http->connections);
 	free(http);
 }

@@ -6,6 +6,7 @@
 #include "host-ctl/support/clock.h"
 
 #include <errno.h>
+#include <microhttpd.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -62,12 +63,15 @@ static const struct http_user *user_with_most(const struct http_connections *all
 
 /* --- cutting off --- */
 
+/* The end of the socket is not seen where libmicrohttpd cannot read: where its buffer is full of the line of
+ * a chunk. Its own limit of time, of which a second is the least, ends that one. */
 static void cut(struct http_connections *all, struct http_connection *connection)
 {
 	connection->cut = true;
 	connection->user->connections--;
 	all->count--;
 	shutdown(connection->fd, SHUT_RDWR);
+	MHD_set_connection_option(connection->owner, MHD_CONNECTION_OPTION_TIMEOUT, 1U);
 }
 
 /* libmicrohttpd can answer only when the body is there: this one is sent past it. Where the socket takes
@@ -239,13 +243,15 @@ void http_connection_enter(
 		arm(all);
 }
 
-struct http_connection *http_connections_add(struct http_connections *all, int fd, gid_t group)
+struct http_connection *http_connections_add(
+	struct http_connections *all, struct MHD_Connection *owner, int fd, gid_t group)
 {
 	struct http_connection *connection = calloc(1, sizeof *connection);
 
 	if (!connection)
 		return NULL;
 	peer_read(&connection->peer, fd, group);
+	connection->owner = owner;
 	connection->fd = fd;
 	connection->user = find_user(all, connection->peer.uid);
 	if (!connection->user) {

@@ -16,7 +16,8 @@
  * user that. What is not WAITING is never more of one user's than there is besides for all others: so one
  * user alone has HTTP_CONNECTIONS_MAX / 2 of these, two a third each.
  *
- * To cut off is to shut the socket down: its owner, libmicrohttpd, then closes it.
+ * To cut off is to shut the socket down: its owner, libmicrohttpd, then closes it, at once or, where it does
+ * not read, when it has run a second later.
  */
 #ifndef HOST_CTL_HTTP_CONNECTIONS_H
 #define HOST_CTL_HTTP_CONNECTIONS_H
@@ -39,10 +40,12 @@ struct http_user; /* http_connections.c's */
 
 struct http_connection {
 	struct http_peer peer;
+	struct MHD_Connection *owner;
 	int fd; /* not owned */
 	enum http_phase phase;
 	bool cut;
-	uint64_t since_ns; /* of the phase */
+	const char *target, *target_end; /* of the request whose head comes, in the owner's memory */
+	uint64_t since_ns;		 /* of the phase */
 	struct http_user *user;
 	struct http_connection *next, *previous; /* in the order of since_ns */
 };
@@ -65,7 +68,8 @@ int http_connections_init(
 void http_connections_finish(struct http_connections *all);
 
 /* A new one, WAITING; its place may be another's, which is cut off. NULL without memory. */
-struct http_connection *http_connections_add(struct http_connections *all, int fd, gid_t group);
+struct http_connection *http_connections_add(
+	struct http_connections *all, struct MHD_Connection *owner, int fd, gid_t group);
 /* Takes NULL. Frees it. */
 void http_connections_remove(struct http_connections *all, struct http_connection *connection);
 

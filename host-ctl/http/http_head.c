@@ -3,6 +3,7 @@
 
 #include <ctype.h>
 #include <microhttpd.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -10,7 +11,17 @@
 #define CODING_CHUNKED "chunked"
 #define OPTION_UPGRADE "upgrade"
 
-enum { ESCAPE = 3, DELETE = 0x7f };
+enum { ESCAPE = 3, DELETE = 0x7f, LINE_END_MIN = 1, LINE_END_MAX = 2 };
+
+/* Of a head, in the order of its lines. libmicrohttpd takes it apart where it was read: what it has put NULs
+ * in place of is a colon and the ends of lines, so whatever else stands between two texts was lost to a NUL.
+ */
+struct form {
+	const char *end;     /* of the line before */
+	const char *no_name; /* a header's name that is none, or NULL */
+	bool torn;
+	unsigned int hosts;
+};
 
 struct lengths {
 	unsigned int count;
@@ -127,6 +138,67 @@ int http_head_decode_path(const char *path, char **decoded, struct error *error)
 		text[to] = '\0';
 	*decoded = text;
 	return 0;
+}
+
+static bool is_token(const char *text)
+{
+	const char *at = text;
+
+	while (*at && (isalnum((unsigned char)*at) || strchr("!#$%&'*+-.^_`|~", *at)))
+		at++;
+	return at > text && !*at;
+}
+
+static enum MHD_Result note_form(void *context, enum MHD_ValueKind kind, const char *name, const char *value)
+{
+	struct form *form = context;
+	ptrdiff_t gap = name - form->end;
+
+	(void)kind;
+	if (!value || gap < LINE_END_MIN || gap > LINE_END_MAX || strchr(value, '\r')) {
+		form->torn = true;
+		return MHD_NO;
+	}
+	if (!is_token(name))
+		form->no_name = name;
+	form->hosts += !strcasecmp(name, MHD_HTTP_HEADER_HOST);
+	form->end = value + strlen(value);
+	return MHD_YES;
+}
+
+/* Whether the empty line comes next, and the head ends with it. */
+static bool is_whole(const struct form *form, const struct http_request *request)
+{
+	const union MHD_ConnectionInfo *info =
+		MHD_get_connection_info(request->connection, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
+	ptrdiff_t rest = info ? request->method + info->header_size - form->end : 0;
+
+	return !form->torn && rest >= 2 * LINE_END_MIN && rest <= 2 * LINE_END_MAX;
+}
+
+const char *http_head_find_end(const char *target)
+{
+	return target + strcspn(target, " ");
+}
+
+int http_head_check_form(const struct http_request *request, const char *target, const char *target_end,
+	const char *version, struct error *error)
+{
+	struct form form = {.end = version + strlen(version)};
+
+	if (target != request->method + strlen(request->method) + 1 || version != target_end + 1)
+		return error_set(error, ERROR_INVALID,
+			"the request line has a NUL, or not one space between its parts");
+	MHD_get_connection_values(request->connection, MHD_HEADER_KIND, note_form, &form);
+	if (!is_whole(&form, request))
+		return error_set(error, ERROR_INVALID,
+			"a header has a NUL, a carriage return or no name, or goes on in a second line");
+	if (form.no_name)
+		return error_set(error, ERROR_INVALID,
+			"\"%.64s\" is no name of a header: no space stands before the colon", form.no_name);
+	if (form.hosts == 1 || (!form.hosts && !strcmp(version, MHD_HTTP_VERSION_1_0)))
+		return 0;
+	return error_set(error, ERROR_INVALID, "the request has %u Host headers: send one", form.hosts);
 }
 
 static enum MHD_Result note_key(void *context, enum MHD_ValueKind kind, const char *name, const char *value)

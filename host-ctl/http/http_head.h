@@ -19,6 +19,16 @@ const char *http_head_path(const char *target);
  * NUL, escaped or not; or ERROR_INTERNAL without memory.
  */
 int http_head_decode_path(const char *path, char **decoded, struct error *error);
+/*
+ * 0; or -1 with *error set, ERROR_INVALID: the head is none of HTTP/1.x (RFC 9112, 2 to 5, and 3.2), though
+ * libmicrohttpd takes it: a request line that is not three parts with one space between them; a NUL anywhere,
+ * after which libmicrohttpd forgets the rest of the line; a line that goes on in the next; a name that is no
+ * token; an HTTP/1.1 request without its one Host. From target to target_end: as http_head_find_end has it.
+ */
+int http_head_check_form(const struct http_request *request, const char *target, const char *target_end,
+	const char *version, struct error *error);
+/* Where a target ends that has not been taken apart yet. */
+const char *http_head_find_end(const char *target);
 /* Fills wants_upgrade, keys and key. The texts live as long as the request. A HEAD wants no upgrade. */
 void http_head_read(struct http_request *request);
 /* 0; or -1 with *error set, ERROR_INVALID: where the body ends is not known (RFC 9112, 6.1 and 6.3), so

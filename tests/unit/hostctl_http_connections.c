@@ -13,6 +13,7 @@ enum {
 	LATE_MS = LIMIT_MS + 2 * LIMIT_MS / HTTP_LOOKS, /* by then, with a look before it and one after */
 	TRICKLE_MS = 20,
 	SLACK_MS = 5000, /* of a busy machine */
+	IDLE_MS = 500,
 };
 
 static char *const plain[] = {"--pool", "1", NULL}, *const hasty[] = {"--pool", "1", "--client-timeout-ms",
@@ -375,6 +376,87 @@ static void test_half_closed_requests(void **state)
 	daemon_stop(&daemon);
 }
 
+/* Clock ticks that the daemon has used, and what is open of it. */
+static long ticks_of(const struct daemon *daemon)
+{
+	char path[64], text[1024], *at;
+	unsigned long user, system;
+	ssize_t length;
+	int fd;
+
+	snprintf(path, sizeof path, "/proc/%d/stat", (int)daemon->pid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	assert_true(fd >= 0);
+	length = read(fd, text, sizeof text - 1);
+	close(fd);
+	assert_true(length > 0);
+	text[length] = '\0';
+	at = strrchr(text, ')');
+	assert_non_null(at);
+	assert_int_equal(
+		sscanf(at + 2, "%*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &user, &system), 2);
+	return (long)(user + system);
+}
+
+static void expect_idle(const struct daemon *daemon)
+{
+	long before = ticks_of(daemon), per_second = sysconf(_SC_CLK_TCK);
+
+	sleep_ms(IDLE_MS);
+	assert_in_range(ticks_of(daemon) - before, 0, per_second * IDLE_MS / 1000 / 4);
+}
+
+/* A line of a chunk that fills libmicrohttpd's buffer, which then reads no more and calls nobody. */
+static int open_endless_chunk(const struct daemon *daemon)
+{
+	static char line[HTTP_HEADER_MEMORY + 1024];
+	int fd = client_open(daemon);
+
+	memset(line, 'a', sizeof line - 1);
+	memcpy(line, "15;", 3);
+	client_send_text(fd, "POST /v1/run HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n");
+	client_send_text(fd, line);
+	return fd;
+}
+
+static void await_fds(const struct daemon *daemon, int count)
+{
+	for (int waited = 0; fds_of(daemon) != count && waited < LATE_MS + SLACK_MS; waited += POLL_MS)
+		sleep_ms(POLL_MS);
+	assert_int_equal(fds_of(daemon), count);
+}
+
+static void test_endless_chunk_lines(void **state)
+{
+	struct daemon daemon;
+	struct answer answer;
+	int fds[8], before;
+
+	(void)state;
+	daemon_start(&daemon, "boot", (char *[]){"--pool", "1", "--client-timeout-ms", "3000", NULL});
+	before = fds_of(&daemon);
+	for (int i = 0; i < 8; i++)
+		fds[i] = open_endless_chunk(&daemon);
+	sleep_ms(100);
+	/* Half of the clients leave. */
+	for (int i = 0; i < 4; i++)
+		close(fds[i]);
+	expect_idle(&daemon);
+	expect_echo(&daemon);
+	expect_idle(&daemon);
+	for (int i = 4; i < 8; i++) {
+		client_answer(fds[i], &answer);
+		assert_int_equal(answer.status, 408);
+		answer_finish(&answer);
+	}
+	await_fds(&daemon, before);
+	for (int i = 4; i < 8; i++)
+		close(fds[i]);
+	expect_idle(&daemon);
+	expect_echo(&daemon);
+	daemon_stop(&daemon);
+}
+
 /* An answer that is not read is kept for five limits; a connection of many requests that are not, too. */
 static void test_answers_that_are_not_read(void **state)
 {
@@ -420,6 +502,7 @@ int main(void)
 		cmocka_unit_test(test_idle_and_busy_connections),
 		cmocka_unit_test(test_half_closed_requests),
 		cmocka_unit_test(test_answers_that_are_not_read),
+		cmocka_unit_test(test_endless_chunk_lines),
 	};
 
 	/* Both ends of thousands of connections are not in one process, but one end of each is. */

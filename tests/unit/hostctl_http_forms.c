@@ -255,6 +255,118 @@ static void test_what_is_no_http(void **state)
 }
 
 /* Of sandboxes, commands, operations and templates: each is looked up as it is, none is a path. */
+/* A text with its NULs. */
+#define RAW(text)                                                                                            \
+	{                                                                                                    \
+		text, sizeof(text) - 1                                                                       \
+	}
+#define H "GET /v1/healthz HTTP/1.1\r\n"
+#define BAD_LINE "the request line has a NUL, or not one space between its parts"
+#define BAD_HEADER "a header has a NUL, a carriage return or no name, or goes on in a second line"
+#define BAD_NAME(name) "\"" name "\" is no name of a header: no space stands before the colon"
+
+/* What libmicrohttpd takes, or takes in part: refused, and what comes after it is no request. */
+static void test_heads_that_are_not_whole(void **state)
+{
+	static const struct {
+		struct {
+			const char *bytes;
+			size_t length;
+		} head;
+		const char *message;
+	} cases[] = {
+		{RAW("DELETE /v1/sandboxes/kept\0junk HTTP/1.1\r\nHost: x\r\n\r\n"), BAD_LINE},
+		{RAW("DELETE /v1/sandboxes/kept\0?a=b HTTP/1.1\r\nHost: x\r\n\r\n"), BAD_LINE},
+		{RAW("DELETE /v1/sandboxes/kept\0 HTTP/1.1\r\nHost: x\r\n\r\n"), BAD_LINE},
+		{RAW("DELETE /v1/sandboxes/kept junk HTTP/1.1\r\nHost: x\r\n\r\n"), BAD_LINE},
+		{RAW("DELETE  /v1/sandboxes/kept HTTP/1.1\r\nHost: x\r\n\r\n"), BAD_LINE},
+		{RAW("DELETE\0X /v1/sandboxes/kept HTTP/1.1\r\nHost: x\r\n\r\n"), BAD_LINE},
+		{RAW("GET /v1/sandboxes?state=ready\0junk HTTP/1.1\r\nHost: x\r\n\r\n"), BAD_LINE},
+		{RAW(H "Host: x\r\nIdempotency-Key: a\0b\r\n\r\n"), BAD_HEADER},
+		{RAW(H "Host: x\r\nIdempotency-Key: a\0b\r\nX: y\r\n\r\n"), BAD_HEADER},
+		{RAW(H "Host: x\r\nIdempotency-Key: \0\r\n\r\n"), BAD_HEADER},
+		{RAW(H "Host: x\r\n\0Content-Length: 5\r\nX: y\r\n\r\n"), BAD_HEADER},
+		{RAW(H "Host: x\r\nIdempotency-Key: a\r\n b\r\n\r\n"), BAD_HEADER},
+		{RAW(H "Host: x\r\nIdempotency-Key: a\r\n b\r\nX: y\r\n\r\n"), BAD_HEADER},
+		{RAW(H "Host: x\r\nX: a\rb\r\n\r\n"), BAD_HEADER},
+		{RAW("POST /v1/run HTTP/1.1\r\nHost: x\r\nContent-Length : 37\r\n\r\n"),
+			BAD_NAME("Content-Length ")},
+		{RAW("POST /v1/run HTTP/1.1\r\nHost: x\r\nTransfer-Encoding\t: chunked\r\n\r\n"),
+			BAD_NAME("Transfer-Encoding?")},
+		{RAW(H "Host: x\r\n: y\r\n\r\n"), BAD_HEADER},
+		{RAW(H ": y\r\nHost: x\r\n\r\n"), BAD_NAME("")},
+		{RAW(H "\r\n"), "the request has 0 Host headers: send one"},
+		{RAW(H "X: y\r\n\r\n"), "the request has 0 Host headers: send one"},
+		{RAW(H "Host: x\r\nhost: y\r\n\r\n"), "the request has 2 Host headers: send one"},
+	};
+	struct daemon daemon;
+	struct answer answer;
+	char byte;
+
+	(void)state;
+	daemon_start(&daemon, "boot", pool_of_one);
+	await_pool(&daemon, "warm", 1);
+	call(&daemon, "POST", "/v1/sandboxes", "{\"name\":\"kept\"}", &answer);
+	assert_int_equal(answer.status, 201);
+	answer_finish(&answer);
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		int fd = client_open(&daemon);
+
+		assert_int_equal(send(fd, cases[i].head.bytes, cases[i].head.length, 0),
+			(ssize_t)cases[i].head.length);
+		client_answer(fd, &answer);
+		if (answer.status != 400 || strcmp(error_member(&answer, "message"), cases[i].message) != 0)
+			fail_msg("case %zu got %d: %s", i, answer.status, answer.body);
+		assert_string_equal(error_member(&answer, "code"), "invalid");
+		answer_finish(&answer);
+		assert_int_equal(read(fd, &byte, 1), 0);
+		close(fd);
+	}
+	call(&daemon, "GET", "/v1/sandboxes/kept", NULL, &answer);
+	assert_int_equal(answer.status, 200);
+	answer_finish(&answer);
+	daemon_stop(&daemon);
+}
+
+/* The refusal's neighbours: bare line feeds, no space after the colon, no Host before HTTP/1.1. */
+static void test_heads_that_are_whole(void **state)
+{
+	static const char *const texts[] = {"GET /v1/healthz HTTP/1.0\r\n\r\n",
+		"GET /v1/healthz HTTP/1.0\n\n", H "Host:x\n\n", H "Host:\tx\r\nX:\nY: \r\n\r\n",
+		"\r\nGET /v1/sandboxes?state=ready HTTP/1.1\r\nhost: x\r\nCookie: a=b; c=\"d\"\r\n\r\n"};
+	static char lines[HEAD_TAKEN];
+	struct daemon daemon;
+	struct answer answer;
+	size_t length = 0;
+	int fd;
+
+	(void)state;
+	daemon_start(&daemon, "boot", no_pool);
+	for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+		ask(&daemon, texts[i], &answer);
+		if (answer.status != 200)
+			fail_msg("text %zu got %d: %s", i, answer.status, answer.body);
+		answer_finish(&answer);
+	}
+	/* Its buffer grows meanwhile. */
+	fd = client_open(&daemon);
+	client_send_text(fd, H "Host: x\r\n");
+	while (length + 128 < sizeof lines * 3 / 4)
+		length += (size_t)sprintf(lines + length, "X-%zu: %100zu\r\n", length, length);
+	for (size_t at = 0; at < length; at += 1000) {
+		size_t part = length - at < 1000 ? length - at : 1000;
+
+		assert_int_equal(send(fd, lines + at, part, 0), (ssize_t)part);
+		sleep_ms(2);
+	}
+	client_send_text(fd, "\r\n");
+	client_answer(fd, &answer);
+	assert_int_equal(answer.status, 200);
+	answer_finish(&answer);
+	close(fd);
+	daemon_stop(&daemon);
+}
+
 static void test_names_that_are_none(void **state)
 {
 	static const char *const names[][2] = {{"..", ".."}, {"%2e%2e", ".."}, {".", "."}, {"sb-", "sb-"},
@@ -346,6 +458,8 @@ int main(void)
 		cmocka_unit_test(test_a_refused_body_is_no_request),
 		cmocka_unit_test(test_heads_without_end),
 		cmocka_unit_test(test_what_is_no_http),
+		cmocka_unit_test(test_heads_that_are_not_whole),
+		cmocka_unit_test(test_heads_that_are_whole),
 		cmocka_unit_test(test_names_that_are_none),
 		cmocka_unit_test(test_escapes_in_paths),
 	};
