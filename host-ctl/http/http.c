@@ -59,7 +59,8 @@ struct http_exchange {
 	struct MHD_Response *response;
 	unsigned int status;
 	size_t capacity, dropped;
-	char *path; /* of the request, where it had escapes; else NULL */
+	size_t owed; /* bytes of the answer, until it is sent or dropped */
+	char *path;  /* of the request, where it had escapes; else NULL */
 	bool dispatched, suspended, client_left, upgraded;
 	struct loop_source *watch;
 	http_upgraded_fn *on_upgraded;
@@ -187,6 +188,10 @@ static void reply(struct http_request *request, const struct http_answer *given)
 		MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, given->type);
 	else
 		free(given->body);
+	if (response) {
+		request->exchange->owed = given->length;
+		http_connection_owe(request->exchange->held, given->length);
+	}
 	if (response && request->replayed)
 		MHD_add_response_header(response, "Idempotency-Replayed", "true");
 	if (response && request->allow[0])
@@ -416,6 +421,12 @@ static enum MHD_Result take_body(struct http_exchange *exchange, const char *dat
 	return MHD_YES;
 }
 
+/* What was done must be told of, whoever does not read. */
+static bool only_tells(const struct http_request *request)
+{
+	return !strcmp(request->method, MHD_HTTP_METHOD_GET);
+}
+
 static enum MHD_Result dispatch(struct http_exchange *exchange)
 {
 	struct http *http = exchange->http;
@@ -426,6 +437,8 @@ static enum MHD_Result dispatch(struct http_exchange *exchange)
 	exchange->request.received_ns = exchange->held->since_ns;
 	if (exchange->dropped) {
 		set_too_large(&exchange->request, &error);
+		http_reply_error(&exchange->request, &error);
+	} else if (only_tells(&exchange->request) && http_connection_check_unread(exchange->held, &error)) {
 		http_reply_error(&exchange->request, &error);
 	} else {
 		http->handler->handle(http->context, &exchange->request);
@@ -471,6 +484,7 @@ static void on_completed(
 		return;
 	*state = NULL;
 	http_connection_enter(&exchange->http->connections, exchange->held, HTTP_WAITING);
+	http_connection_settle(exchange->held, exchange->owed);
 	loop_remove(exchange->watch);
 	tell_left(exchange);
 	if (exchange->response)

@@ -6,7 +6,8 @@
  * backlog), shared by the users (http_connections.h), HTTP_HEADER_MEMORY for a request's head, HTTP_BODY_MAX
  * for a body (a longer one is refused unread where its length is announced, else read and dropped up to
  * HTTP_DISCARD_MAX, then the connection is closed), a limit of time for a request to be there and for its
- * answer to be read (likewise).
+ * answer to be read (likewise), HTTP_UNREAD_MAX bytes of answers that a user has not read, and one answer:
+ * then GET is refused, which only tells.
  *
  * A handler answers at once or later. Until it does the connection is suspended and the socket is watched: a
  * client that closes (or half-closes) its end has left. What is answered or closed outside of it goes out
@@ -33,6 +34,7 @@ enum {
 	HTTP_BODY_MAX = 1024 * 1024,
 	HTTP_BODY_START = 4096,
 	HTTP_DISCARD_MAX = 8 * 1024 * 1024,
+	HTTP_UNREAD_MAX = 64 * 1024 * 1024,
 	HTTP_LIMIT_MS = 60 * 1000,
 	HTTP_ALLOW_MAX = 32,
 	HTTP_UPGRADE_HEADERS_MAX = 4,

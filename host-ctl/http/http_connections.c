@@ -19,6 +19,7 @@ struct http_user {
 	unsigned int references;  /* all that are in the list */
 	unsigned int connections; /* that are not cut off */
 	unsigned int held;	  /* not WAITING */
+	uint64_t unread;	  /* bytes of answers that are not sent yet */
 	struct http_user *next;
 };
 
@@ -200,6 +201,28 @@ int http_connection_check_share(
 	return error_set(error, ERROR_EXHAUSTED,
 		"uid %u has %u requests and streams under way, of %d that there may be of all: let some end",
 		(unsigned)user->uid, user->held, HTTP_CONNECTIONS_MAX);
+}
+
+void http_connection_owe(struct http_connection *connection, uint64_t bytes)
+{
+	connection->user->unread += bytes;
+}
+
+void http_connection_settle(struct http_connection *connection, uint64_t bytes)
+{
+	connection->user->unread -= bytes;
+}
+
+int http_connection_check_unread(const struct http_connection *connection, struct error *error)
+{
+	const struct http_user *user = connection->user;
+
+	if (user->unread < HTTP_UNREAD_MAX)
+		return 0;
+	return error_set(error, ERROR_EXHAUSTED,
+		"uid %u has %llu bytes of answers that it has not read yet, and is told nothing more before "
+		"they are fewer than %d: read them, or ask for fewer at a time",
+		(unsigned)user->uid, (unsigned long long)user->unread, HTTP_UNREAD_MAX);
 }
 
 /* --- the list --- */

@@ -79,5 +79,11 @@ void http_connection_enter(
  * share. */
 int http_connection_check_share(
 	const struct http_connections *all, const struct http_connection *connection, struct error *error);
+/* Its user has so many bytes of answers more that it has not read yet; and has them no more. */
+void http_connection_owe(struct http_connection *connection, uint64_t bytes);
+void http_connection_settle(struct http_connection *connection, uint64_t bytes);
+/* Before an answer is made that only tells: 0; or -1 with *error set, ERROR_EXHAUSTED: its user has
+ * HTTP_UNREAD_MAX bytes of others to read. So there is one answer more than these at most. */
+int http_connection_check_unread(const struct http_connection *connection, struct error *error);
 
 #endif

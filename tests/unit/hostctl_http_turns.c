@@ -224,12 +224,58 @@ static void test_what_is_answered_last_is_sent_and_nothing_is_heard(void **state
 	close(second);
 }
 
+/* Who has not read what was answered is told nothing more, and nobody else's memory goes for it. */
+static void test_answers_that_nobody_reads(void **state)
+{
+	enum { UNREAD = 3, BYTES = HTTP_UNREAD_MAX / UNREAD + 1 };
+	struct server server;
+	struct answer answer;
+	int fds[UNREAD], fd;
+
+	(void)state;
+	server_start(&server);
+	for (int i = 0; i < UNREAD; i++) {
+		char *text = calloc(1, BYTES);
+
+		assert_non_null(text);
+		fds[i] = ask(&server, "/long", "");
+		await_handled(&server, i + 1);
+		http_reply_text(server.held[i], 200, "text/plain", text, BYTES);
+		assert_int_equal(loop_turn(server.loop, POLL_MS), 0);
+	}
+	fd = ask(&server, "/more", "");
+	for (int i = 0; i < TURNS_MAX && !is_readable(fd); i++)
+		assert_int_equal(loop_turn(server.loop, POLL_MS), 0);
+	assert_int_equal(server.handled, UNREAD);
+	client_answer(fd, &answer);
+	assert_int_equal(answer.status, 429);
+	assert_string_equal(error_member(&answer, "code"), "exhausted");
+	assert_non_null(
+		strstr(error_member(&answer, "message"), " bytes of answers that it has not read yet"));
+	answer_finish(&answer);
+	close(fd);
+	/* One that leaves has them no more. */
+	close(fds[0]);
+	for (int i = 0; i < UNREAD; i++)
+		assert_int_equal(loop_turn(server.loop, POLL_MS), 0);
+	fd = ask(&server, "/again", "");
+	await_handled(&server, UNREAD + 1);
+	reply(&server, UNREAD);
+	for (int i = 0; i < TURNS_MAX && !is_readable(fd); i++)
+		assert_int_equal(loop_turn(server.loop, POLL_MS), 0);
+	expect_answered(fd);
+	for (int i = 1; i < UNREAD; i++)
+		close(fds[i]);
+	server_finish(&server);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_an_answer_serves_nobody_else_from_within),
 		cmocka_unit_test(test_the_end_of_a_stream_serves_nobody_from_within),
 		cmocka_unit_test(test_answers_of_a_round_go_out_at_its_end),
+		cmocka_unit_test(test_answers_that_nobody_reads),
 		cmocka_unit_test(test_what_is_answered_last_is_sent_and_nothing_is_heard),
 	};
 
