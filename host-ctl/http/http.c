@@ -29,8 +29,8 @@
 
 enum {
 	RUNS_PER_TURN = 4,
-	TURNS_IN_VAIN = 16, /* in a row; then it takes one in PAUSE_MS */
-	PAUSE_MS = 20,
+	TURNS_IN_VAIN = 16, /* in a row; then it takes one run in PAUSE_MS */
+	PAUSE_MS = 100,
 };
 
 struct http {
@@ -94,9 +94,10 @@ static bool run_frees_place(struct http *http)
  * once, without end, while the line of a chunk that is longer than its buffer waits for a reader. */
 static uint64_t run_until_idle(struct http *http)
 {
+	const int runs = http->in_vain < TURNS_IN_VAIN ? RUNS_PER_TURN : 1;
 	MHD_UNSIGNED_LONG_LONG wait = 0;
 
-	for (int i = 0; i < RUNS_PER_TURN; i++) {
+	for (int i = 0; i < runs; i++) {
 		if (run_frees_place(http))
 			continue;
 		if (MHD_get_timeout(http->daemon, &wait) != MHD_YES || wait) {
