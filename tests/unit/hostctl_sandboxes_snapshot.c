@@ -99,17 +99,20 @@ static void test_its_sandboxes(void **state)
 	/* It goes on with its parent's list. */
 	expect_noted(&daemon, forked.ids[0], false);
 	delete_all(&daemon, &forked);
-	suspend(&daemon, clone);
-	wake(&daemon, clone);
-	expect_lives(&daemon, clone, 4);
-	snapshot(&daemon, clone, "again");
 	succeed(&daemon, "PUT", "/v1/pool", "{\"template\":\"frozen\",\"target\":0}");
+	await_vms(&daemon, "frozen", 1);
 	call(&daemon, "DELETE", frozen_path, NULL, &answer);
 	assert_int_equal(answer.status, 409);
 	assert_string_equal(error_member(&answer, "code"), "conflict");
 	answer_finish(&answer);
-	delete_sandbox(&daemon, clone);
+	/* One that was woken has all of its own. */
+	suspend(&daemon, clone);
+	wake(&daemon, clone);
+	expect_lives(&daemon, clone, 4);
 	remove_frozen(&daemon);
+	snapshot(&daemon, clone, "again");
+	expect_lives(&daemon, clone, 5);
+	delete_sandbox(&daemon, clone);
 	create_sandbox(&daemon, "{\"template\":\"again\"}", clone);
 	expect_lives(&daemon, clone, 5);
 	delete_sandbox(&daemon, clone);
