@@ -131,8 +131,7 @@ static void is_resized(void **state)
 	struct client client;
 
 	give_identity(f);
-	start_on_tty(f, &client,
-		"trap 'stty size; exit' WINCH; stty -echo; echo ready; while :; do :; done",
+	start_on_tty(f, &client, "trap 'stty size; exit' WINCH; stty -echo; echo ready; while :; do :; done",
 		AGENT_NEW_STDIN);
 	wait_for_text(f, &client, &outcome, "ready\r\n");
 	client_send(f, &client, AGENT_RESIZE, &resize, sizeof(resize));
