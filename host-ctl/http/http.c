@@ -425,7 +425,8 @@ static enum MHD_Result take_body(struct http_exchange *exchange, const char *dat
 /* What was done must be told of, whoever does not read. */
 static bool only_tells(const struct http_request *request)
 {
-	return !strcmp(request->method, MHD_HTTP_METHOD_GET);
+	return !strcmp(request->method, MHD_HTTP_METHOD_GET) ||
+	       !strcmp(request->method, MHD_HTTP_METHOD_HEAD);
 }
 
 static enum MHD_Result dispatch(struct http_exchange *exchange)
