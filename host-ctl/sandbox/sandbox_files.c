@@ -64,17 +64,24 @@ static int refuse_room(
 		(unsigned long long)(reserve >> MIB_SHIFT));
 }
 
+/* Beside the reserve, if there is one; *left: what the host's disk has. What cannot be asked is no limit. */
+static bool has_room(const char *state_directory, uint64_t reserve, uint64_t wanted, uint64_t *left)
+{
+	struct statvfs disk;
+
+	if (!reserve || statvfs(state_directory, &disk) < 0)
+		return true;
+	*left = (uint64_t)disk.f_bavail * disk.f_frsize;
+	return *left > reserve && *left - reserve > wanted;
+}
+
 int sandbox_files_check_room_for(
 	const char *state_directory, uint64_t reserve, uint64_t wanted, struct error *error)
 {
-	struct statvfs disk;
-	uint64_t left;
+	uint64_t left = 0;
 
 	error->kind = ERROR_NONE;
-	if (!reserve || statvfs(state_directory, &disk) < 0)
-		return 0;
-	left = (uint64_t)disk.f_bavail * disk.f_frsize;
-	if (left > reserve && left - reserve > wanted)
+	if (has_room(state_directory, reserve, wanted, &left))
 		return 0;
 	return refuse_room(state_directory, reserve, wanted, left, error);
 }
@@ -137,13 +144,9 @@ int sandbox_files_check_copy(const char *state_directory, const char *id,
 	const struct sandbox_files_need *need, uint64_t reserve, uint64_t promised, struct error *error)
 {
 	const uint64_t most = need->written + need->twice;
-	struct statvfs disk;
-	uint64_t left;
+	uint64_t left = 0;
 
-	if (!reserve || statvfs(state_directory, &disk) < 0)
-		return 0;
-	left = (uint64_t)disk.f_bavail * disk.f_frsize;
-	if (left > reserve + promised + most)
+	if (has_room(state_directory, reserve, promised + most, &left))
 		return 0;
 	return error_set(error, ERROR_EXHAUSTED,
 		"no room for a copy of sandbox %s, which may take %llu MiB: %llu MiB are left where the "
